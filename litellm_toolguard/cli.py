@@ -1,0 +1,48 @@
+"""The console script `toolguard`.
+
+Exit codes: 0 all is well, 1 a demo or a report did not come out as it should, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from litellm_toolguard import __version__
+from litellm_toolguard.config import POLICY_VARIABLE, check_file
+from litellm_toolguard.errors import ConfigError
+from litellm_toolguard.policy import policy_schema
+
+EXIT_BAD_INPUT: Final = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="toolguard")
+def main() -> None:
+    """Stops runaway agents at a LiteLLM gateway."""
+
+
+@main.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of a policy and leave.")
+def check(file: Path | None, schema: bool) -> None:
+    """Check FILE, a policy or a LiteLLM config: say ok, or name every error with its path (exit code 2)."""
+    if schema:
+        click.echo(json.dumps(policy_schema(), indent=2))
+        return
+    if file is None:
+        raise click.UsageError("give the FILE to check, or --schema")
+    callback = os.environ.get(POLICY_VARIABLE)
+    try:
+        report = check_file(file, Path(callback) if callback else None)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"{error.source}: {problem}", err=True)
+        raise SystemExit(EXIT_BAD_INPUT) from error
+    for remark in report.remarks:
+        click.echo(f"{file}: note: {remark}")
+    click.echo(f"{file}: ok")

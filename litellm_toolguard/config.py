@@ -1,0 +1,210 @@
+"""How the guard stands in a LiteLLM config: reading the entry, and refusing what would leave it silently missing.
+
+Used by the proxy's constructor and by `toolguard check`, so that both say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from litellm_toolguard.errors import ConfigError, ConfigProblem
+from litellm_toolguard.policy import Ladder, Policy, load_policy, load_policy_key, read_yaml
+
+GUARDRAIL: Final = "litellm_toolguard.ToolGuard"
+CALLBACK: Final = "litellm_toolguard.callback"
+POLICY_VARIABLE: Final = "TOOLGUARD_POLICY"
+"""Names the policy file of the callback."""
+MIN_LITELLM: Final = (1, 106, 12)
+"""The lowest version whose hooks were measured to behave as the proxy layer needs."""
+
+_MODES: Final = ("pre_call", "post_call")
+# LiteLLM discards what a guardrail changes when one of these is set, so notes and ends would never arrive.
+_REFUSED_SWITCHES: Final[Mapping[str, str]] = {
+    "run_in_parallel": "LiteLLM discards the notes of a guardrail that runs in parallel; remove it",
+    "scan_raw_request": "LiteLLM discards the notes of a guardrail that scans the raw request; remove it",
+}
+_LITELLM_KEYS: Final = frozenset(
+    {"guardrails", "model_list", "litellm_settings", "general_settings", "router_settings", "environment_variables"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a checked file says.
+
+    Args:
+        policies: the policies in it, by the dotted path of their key ('' for a bare policy).
+        remarks: what is allowed and worth knowing.
+    """
+
+    policies: tuple[tuple[str, Policy], ...]
+    remarks: tuple[str, ...]
+
+
+def entry_problems(mode: Any, switches: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    """The faults of a guardrail entry besides its policy.
+
+    Args:
+        mode: the value of `mode`.
+        switches: the other keys of `litellm_params`.
+    """
+    modes = [mode] if isinstance(mode, str) else mode
+    if not isinstance(modes, Sequence) or not all(isinstance(name, str) for name in modes):
+        yield ConfigProblem("mode", "must be [pre_call, post_call]; modes by tag are not supported")
+    else:
+        names = [str(getattr(name, "value", name)) for name in modes]
+        wrong = [name for name in names if name not in _MODES]
+        if wrong:
+            yield ConfigProblem("mode", f"{wrong[0]!r} is not supported; use [pre_call, post_call]")
+        elif "pre_call" not in names:
+            yield ConfigProblem("mode", "must hold pre_call, where requests are judged; use [pre_call, post_call]")
+    for name, reason in _REFUSED_SWITCHES.items():
+        if switches.get(name):
+            yield ConfigProblem(name, reason)
+
+
+def entry_policy(mode: Any, switches: Mapping[str, Any], toolguard: Any, base: Path | None) -> Policy:
+    """The policy of a guardrail entry.
+
+    Raises:
+        ConfigError: with every fault of the entry and of its policy.
+    """
+    problems = list(entry_problems(mode, switches))
+    policy = None
+    try:
+        policy = load_policy_key(toolguard, base)
+    except ConfigError as error:
+        problems += [_under("toolguard", problem, error.source) for problem in error.problems]
+    if problems or policy is None:
+        raise ConfigError(tuple(problems))
+    return policy
+
+
+def switch_problem(name: str) -> ConfigError:
+    """The error for a switch that LiteLLM sets after the guardrail was made."""
+    return ConfigError((ConfigProblem(name, _REFUSED_SWITCHES[name]),))
+
+
+def version_problem(version: str) -> ConfigProblem | None:
+    """Why this version of LiteLLM cannot carry the proxy layer; None when it can."""
+    wanted = ".".join(str(part) for part in MIN_LITELLM)
+    digits = [part for part in version.split(".")[:3] if part.isdecimal()]
+    if tuple(int(part) for part in digits) >= MIN_LITELLM:
+        return None
+    return ConfigProblem(
+        "", f"the proxy needs litellm >= {wanted}, this is {version}; upgrade with pip install -U 'litellm[proxy]'"
+    )
+
+
+def remarks(policy: Policy) -> tuple[str, ...]:
+    """What an operator should know about a valid policy."""
+    found: list[str] = []
+    if policy.enforcement == "observe":
+        found.append("enforcement is `observe`: decisions are recorded, nothing is enforced")
+    if any(_proposal_rungs(policy)):
+        found.append(
+            "`block` and `ask` judge proposed calls; this version acts on executed calls only and does not enforce them"
+        )
+    return tuple(found)
+
+
+def _proposal_rungs(policy: Policy) -> Iterator[str]:
+    """Rungs that the operator wrote and that belong to proposals."""
+    for detectors in (policy.detectors, *(rule.detectors for rule in policy.tools)):
+        for name in detectors.model_fields_set:
+            ladder: Ladder | None = getattr(detectors, name)
+            if ladder is not None and (ladder.block is not None or ladder.ask is not None):
+                yield name
+
+
+def check_file(path: Path, callback_policy: Path | None = None) -> Report:
+    """Check a policy file or a LiteLLM config.
+
+    Args:
+        path: the file.
+        callback_policy: the policy file of `litellm_toolguard.callback`, if one is named.
+
+    Raises:
+        ConfigError: with every fault and its path.
+    """
+    data = read_yaml(path)
+    if isinstance(data, Mapping) and _LITELLM_KEYS & data.keys():
+        return _check_litellm_config(data, path, callback_policy)
+    policy = load_policy(data, str(path))
+    return Report((("", policy),), remarks(policy))
+
+
+def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: Path | None) -> Report:
+    policies: list[tuple[str, Policy]] = []
+    problems: list[ConfigProblem] = []
+    found: list[str] = []
+    names: dict[str, str] = {}
+    for where, name, params in _guardrails(data, problems):
+        entry = f"{where}.litellm_params"
+        if name in names:
+            problems.append(
+                ConfigProblem(where, f"has the same guardrail_name as {names[name]}; LiteLLM would run one of the two")
+            )
+        names[name] = where
+        switches = {key: value for key, value in params.items() if key not in ("mode", "toolguard")}
+        try:
+            policies.append(
+                (f"{entry}.toolguard", entry_policy(params.get("mode"), switches, params.get("toolguard"), path.parent))
+            )
+        except ConfigError as error:
+            problems += [_under(entry, problem) for problem in error.problems]
+        if params.get("default_on") is not True:
+            found.append(f"{entry}.default_on is not true: only requests that name this guardrail are guarded")
+    if _has_callback(data):
+        try:
+            policies.append((CALLBACK, _callback_policy(callback_policy)))
+        except ConfigError as error:
+            problems += [_under(CALLBACK, problem, error.source) for problem in error.problems]
+    if not policies and not problems:
+        problems.append(
+            ConfigProblem(
+                "guardrails", f"no entry loads {GUARDRAIL}, and litellm_settings.callbacks does not name {CALLBACK}"
+            )
+        )
+    if problems:
+        raise ConfigError(tuple(problems), str(path))
+    found += [remark for _, policy in policies for remark in remarks(policy)]
+    return Report(tuple(policies), tuple(dict.fromkeys(found)))
+
+
+def _guardrails(data: Mapping[str, Any], problems: list[ConfigProblem]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    entries = data.get("guardrails")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        params = entry.get("litellm_params") if isinstance(entry, Mapping) else None
+        params = params if isinstance(params, Mapping) else {}
+        loaded = params.get("guardrail")
+        if not isinstance(loaded, str) or not loaded.startswith("litellm_toolguard"):
+            continue
+        where = f"guardrails[{index}]"
+        if loaded != GUARDRAIL:
+            problems.append(ConfigProblem(f"{where}.litellm_params.guardrail", f"must be {GUARDRAIL}, not {loaded}"))
+            continue
+        name = entry.get("guardrail_name")
+        if not isinstance(name, str) or not name:
+            problems.append(ConfigProblem(f"{where}.guardrail_name", "is missing"))
+        yield where, str(name), params
+
+
+def _has_callback(data: Mapping[str, Any]) -> bool:
+    settings = data.get("litellm_settings")
+    callbacks = settings.get("callbacks") if isinstance(settings, Mapping) else None
+    return isinstance(callbacks, (list, str)) and CALLBACK in callbacks
+
+
+def _callback_policy(path: Path | None) -> Policy:
+    return Policy() if path is None else load_policy(read_yaml(path), str(path))
+
+
+def _under(prefix: str, problem: ConfigProblem, source: str = "toolguard") -> ConfigProblem:
+    """The problem with its path below a key; a policy file of its own is named in the message."""
+    if source != "toolguard":
+        return ConfigProblem(prefix, f"in {source}: {problem}")
+    return ConfigProblem(f"{prefix}.{problem.path}" if problem.path else prefix, problem.message)

@@ -1,0 +1,25 @@
+"""When does a tool work again? One answer for all streaks of failures and denials."""
+
+from __future__ import annotations
+
+from litellm_toolguard.canonical import error_signature
+from litellm_toolguard.evidence import JudgedExchange, JudgedRound
+from litellm_toolguard.streaks import Streaks
+
+
+def recovered_tools(judged: JudgedRound, streaks: Streaks) -> frozenset[str]:
+    """The tools whose failures are over: one of their calls in this round succeeded, returned an unclear text that is
+    not the text of the streak, or was rejected with words of the user, who is then steering it."""
+    counted: dict[str, set[str | bytes]] = {}
+    for streak in streaks.values():
+        counted.setdefault(streak.tool, set()).update(streak.signatures)
+    return frozenset(exchange.tool for exchange in judged.exchanges if _is_over(exchange, counted.get(exchange.tool)))
+
+
+def _is_over(exchange: JudgedExchange, counted: set[str | bytes] | None) -> bool:
+    outcome = exchange.outcome
+    if outcome.kind == "succeeded" or outcome.user_words:
+        return True
+    if outcome.kind != "unclear":
+        return False
+    return counted is None or error_signature(exchange.text, exchange.parsed) not in counted

@@ -1,0 +1,242 @@
+"""What the three parsers share: pairing of calls and results, and where a note is written.
+
+Pairing is causal: a result belongs to the newest round or to none. Attaching a late result to an older round would
+change what an earlier request looked like, and with it the notes that were already sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from litellm_toolguard import notes as sentences
+from litellm_toolguard.errors import PayloadError
+from litellm_toolguard.transcript import (
+    Dialect,
+    Event,
+    Exchange,
+    Location,
+    Problem,
+    Round,
+    RunEnd,
+    ToolCall,
+    ToolResult,
+    Transcript,
+    UserInput,
+)
+from litellm_toolguard.user_input import classify_input
+
+# Deeper arguments cannot be walked within Python's recursion limit; no tool of the field comes near.
+MAX_ARGUMENT_DEPTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One note for the model.
+
+    Args:
+        round: the round it belongs to.
+        text: the sentence, without the blank line before it.
+    """
+
+    round: Round
+    text: str
+
+    @property
+    def carrier(self) -> Location | None:
+        """The last result of the round that can carry text; None when the note must stand in a message of its own."""
+        results = [exchange.result for exchange in self.round.exchanges if exchange.result is not None]
+        carriers = [result.location for result in results if result.carries_text]
+        return max(carriers, key=lambda at: (at.item, at.part or 0)) if carriers else None
+
+
+@dataclass(slots=True)
+class _OpenRound:
+    calls: list[ToolCall]
+    end: int
+    by_provider: bool = False
+    results: dict[int, ToolResult] = field(default_factory=dict)
+
+    def freeze(self) -> Round:
+        exchanges = tuple(Exchange(call, self.results.get(index)) for index, call in enumerate(self.calls))
+        return Round(exchanges, self.end)
+
+
+class History:
+    """Collects the parts of a payload in order. Used inside one `parse` only."""
+
+    def __init__(self) -> None:
+        self._events: list[_OpenRound | UserInput | RunEnd] = []
+        self._problems: list[Problem] = []
+        self._newest: _OpenRound | None = None
+        self._after_assistant = False
+
+    def calls(self, item: int, calls: Sequence[ToolCall]) -> None:
+        """Calls of the client's tools. A batch that the wire spreads over neighbouring assistant items is one round."""
+        if not calls:
+            return
+        newest = self._newest
+        if newest is not None and self._after_assistant and not newest.results:
+            newest.calls.extend(calls)
+            newest.end = item
+        else:
+            self._newest = _OpenRound(list(calls), item)
+            self._events.append(self._newest)
+        self._after_assistant = True
+
+    def provider_call(self, item: int, call: ToolCall, result: ToolResult | None) -> None:
+        """A call that the provider ran itself: a round of its own, also between the client's calls of one answer."""
+        opened = _OpenRound([call], item, by_provider=True)
+        if result is not None:
+            opened.results[0] = result
+        self._events.append(opened)
+
+    def result(self, item: int, call_id: str, result: ToolResult) -> None:
+        """A result; it is paired with the first call of the client's newest round that has this id and no result
+        yet."""
+        self._after_assistant = False
+        newest = self._newest
+        if newest is None:
+            self.problem(result.location, "a tool result without a call of the newest round")
+            return
+        for index, call in enumerate(newest.calls):
+            if call.id == call_id and index not in newest.results:
+                self._behind_provider_rounds(newest)
+                newest.results[index] = result
+                newest.end = max(newest.end, item)
+                return
+        self.problem(result.location, "a tool result without a call of the newest round")
+
+    def user_text(self, text: str, location: Location) -> None:
+        """Text in the user's role."""
+        self._after_assistant = False
+        self._events.append(UserInput(text, classify_input(text), location))
+
+    def user_attachment(self, location: Location) -> None:
+        """An image or file in the user's role. Behind a round it is mostly a tool's output that the dialect cannot hold
+        in a result, so it is an event there and the user's own input elsewhere."""
+        self._after_assistant = False
+        follows_round = bool(self._events) and isinstance(self._events[-1], _OpenRound)
+        self._events.append(UserInput("", "event" if follows_round else "user", location))
+
+    def assistant_text(self, text: str, location: Location) -> None:
+        """Text of the assistant; only the guard's own words of an earlier end matter."""
+        if text.startswith(sentences.END_PREFIX):
+            self._after_assistant = False
+            self._events.append(RunEnd(location))
+
+    def problem(self, location: Location | None, reason: str) -> None:
+        """A part that could not be read."""
+        self._problems.append(Problem(location, reason))
+
+    def transcript(self, dialect: Dialect, *, words_allowed: bool) -> Transcript:
+        """The finished history."""
+        events: tuple[Event, ...] = tuple(
+            event.freeze() if isinstance(event, _OpenRound) else event for event in self._events
+        )
+        return Transcript(dialect, events, tuple(self._problems), words_allowed)
+
+    def _behind_provider_rounds(self, newest: _OpenRound) -> None:
+        """The provider's tools of the same answer ran before the client's: their rounds stand first."""
+        if newest.results or self._events[-1] is newest:
+            return
+        at = self._events.index(newest)
+        if all(isinstance(event, _OpenRound) and event.by_provider for event in self._events[at + 1 :]):
+            self._events.append(self._events.pop(at))
+
+
+def items_of(request: Mapping[str, Any], key: str) -> Sequence[Any]:
+    """The list under `key`.
+
+    Raises:
+        PayloadError: when there is none.
+    """
+    items = request.get(key)
+    if not isinstance(items, list):
+        raise PayloadError(f"`{key}` is not a list")
+    return items
+
+
+def call_of(
+    raw_id: Any, name: Any, arguments: Any, location: Location, history: History, **more: Any
+) -> ToolCall | None:
+    """A call, or None with a problem noted when it has no usable name, id or arguments."""
+    if not isinstance(name, str) or not name:
+        history.problem(location, "a tool call without a name")
+        return None
+    if not isinstance(raw_id, str):
+        history.problem(location, "a tool call without an id")
+        return None
+    if too_deep(arguments):
+        history.problem(location, "tool arguments are nested too deeply")
+        return None
+    return ToolCall(raw_id, name, arguments, location, **more)
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a JSON value is nested deeper than `MAX_ARGUMENT_DEPTH`."""
+    level: list[Any] = [value]
+    for _ in range(MAX_ARGUMENT_DEPTH):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
+
+
+def text_and_opaque(content: Any, text_types: frozenset[str]) -> tuple[str, str]:
+    """The text parts of a content value joined by a newline, and a stable text of its other parts."""
+    if isinstance(content, str):
+        return content, ""
+    if not isinstance(content, list):
+        return "", "" if content is None else repr(content)
+    texts = [part["text"] for part in content if is_text(part, text_types)]
+    opaque = [repr(_without_cache_mark(part)) for part in content if not is_text(part, text_types)]
+    return "\n".join(texts), "\n".join(opaque)
+
+
+def _without_cache_mark(part: Any) -> Any:
+    """Clients move cache marks from one request to the next; they are no part of what a tool returned."""
+    return {key: part[key] for key in part if key != "cache_control"} if isinstance(part, dict) else part
+
+
+def is_text(part: Any, text_types: frozenset[str]) -> bool:
+    """Whether a content part is a text part."""
+    return isinstance(part, dict) and part.get("type") in text_types and isinstance(part.get("text"), str)
+
+
+def appended(content: Any, text: str, text_type: str) -> Any:
+    """The content of a result with a note behind it. The note starts with a blank line, because LiteLLM's bridges join
+    the parts of a result without a separator."""
+    note = "\n\n" + text
+    if isinstance(content, str):
+        return content + note
+    if isinstance(content, list):
+        return [*content, {"type": text_type, "text": note}]
+    return note
+
+
+def edit_items(
+    items: Sequence[Any],
+    notes: Sequence[Note],
+    append: Callable[[Any, Location, str], Any],
+    message: Callable[[str], Any] | None,
+) -> list[Any]:
+    """The items with each note written to its carrier, or in a message of its own behind the round."""
+    edited = list(items)
+    for note in notes:
+        carrier = note.carrier
+        if carrier is not None:
+            edited[carrier.item] = append(edited[carrier.item], carrier, note.text)
+    if message is None:
+        return edited
+    own = sorted((note for note in notes if note.carrier is None), key=lambda note: note.round.end, reverse=True)
+    for note in own:
+        edited.insert(note.round.end + 1, message(note.text))
+    return edited

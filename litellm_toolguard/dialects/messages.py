@@ -1,0 +1,164 @@
+"""Anthropic Messages: content blocks `tool_use` and `tool_result`, with an error flag, and server-side tools whose call
+and result both stand in the assistant's message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from litellm_toolguard.dialects.history import (
+    History,
+    Note,
+    appended,
+    call_of,
+    edit_items,
+    is_text,
+    items_of,
+    text_and_opaque,
+)
+from litellm_toolguard.transcript import Location, ToolCall, ToolResult, Transcript
+
+_TEXT_TYPES = frozenset({"text"})
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_FORCED_CHOICES = frozenset({"any", "tool"})
+
+
+def parse(request: Mapping[str, Any]) -> Transcript:
+    """Read a Messages request body. Raises `PayloadError` when `messages` is no list."""
+    history = History()
+    for index, message in enumerate(items_of(request, "messages")):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "assistant":
+            _read_assistant(history, index, message.get("content"))
+        elif role == "user":
+            _read_user(history, index, message.get("content"))
+        elif role != "system":
+            history.problem(Location(index), "a message of an unknown role")
+    return history.transcript("messages", words_allowed=_words_allowed(request))
+
+
+def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:
+    """The request with the notes appended to `tool_result` blocks, or as a text block behind the round's results."""
+    edited = edit_items(request["messages"], notes, _append, message=None)
+    for note in notes:
+        if note.carrier is None:
+            _add_text_block(edited, note)
+    return {**request, "messages": edited}
+
+
+def _append(message: dict[str, Any], carrier: Location, text: str) -> dict[str, Any]:
+    content = list(message["content"])
+    block = content[carrier.part or 0]
+    content[carrier.part or 0] = {**block, "content": appended(block.get("content"), text, "text")}
+    return {**message, "content": content}
+
+
+def _add_text_block(edited: list[Any], note: Note) -> None:
+    """Behind the results in their own message; behind a provider's tools in the next message, if that is the user's."""
+    ends_with_user = edited[note.round.end]["role"] == "user"
+    at = note.round.end if ends_with_user else note.round.end + 1
+    if at >= len(edited) or edited[at].get("role") != "user":
+        return
+    content = edited[at].get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    behind = max((i + 1 for i, block in enumerate(blocks) if _type_of(block) == "tool_result"), default=0)
+    blocks.insert(behind, {"type": "text", "text": note.text})
+    edited[at] = {**edited[at], "content": blocks}
+
+
+def _type_of(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _read_assistant(history: History, index: int, content: Any) -> None:
+    if isinstance(content, str):
+        history.assistant_text(content, Location(index))
+        return
+    if not isinstance(content, list):
+        history.problem(Location(index), "an assistant message without content")
+        return
+    server_results = _server_results(content)
+    calls: list[ToolCall] = []
+    for part, block in enumerate(content):
+        here, kind = Location(index, part), _type_of(block)
+        if kind == "text" and isinstance(block.get("text"), str):
+            history.assistant_text(block["text"], here)
+        elif kind == "tool_use":
+            call = call_of(block.get("id"), block.get("name"), block.get("input"), here, history)
+            calls += [call] if call is not None else []
+        elif kind in _SERVER_CALLS:
+            _read_server_call(history, block, here, server_results)
+    history.calls(index, calls)
+
+
+def _server_results(content: list[Any]) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Result blocks of server-side tools by the id of their call."""
+    return {
+        block["tool_use_id"]: (part, block)
+        for part, block in enumerate(content)
+        if _type_of(block).endswith("_tool_result") and isinstance(block.get("tool_use_id"), str)
+    }
+
+
+def _read_server_call(
+    history: History, block: dict[str, Any], here: Location, results: Mapping[str, tuple[int, dict[str, Any]]]
+) -> None:
+    call = call_of(block.get("id"), block.get("name"), block.get("input"), here, history, executed_by="provider")
+    if call is None:
+        return
+    found = results.get(call.id)
+    result = None if found is None else _server_result(found[1], Location(here.item, found[0]))
+    history.provider_call(here.item, call, result)
+
+
+def _server_result(block: dict[str, Any], here: Location) -> ToolResult:
+    content = block.get("content")
+    text, opaque = text_and_opaque(content, _TEXT_TYPES)
+    failed = block.get("is_error") is True or _type_of(content).endswith("_error")
+    if failed and isinstance(content, dict):
+        text = str(content.get("error_code", ""))
+    return ToolResult(text, failed, opaque, here, carries_text=False)
+
+
+def _read_user(history: History, index: int, content: Any) -> None:
+    if isinstance(content, str):
+        history.user_text(content, Location(index))
+        return
+    if not isinstance(content, list):
+        history.problem(Location(index), "a user message without content")
+        return
+    words = False
+    attachment: Location | None = None
+    for part, block in enumerate(content):
+        here, kind = Location(index, part), _type_of(block)
+        if kind == "tool_result":
+            _read_result(history, block, here)
+            words = True
+        elif is_text(block, _TEXT_TYPES):
+            history.user_text(block["text"], here)
+            words = True
+        else:
+            attachment = here
+    if attachment is not None and not words:
+        history.user_attachment(attachment)
+
+
+def _read_result(history: History, block: dict[str, Any], here: Location) -> None:
+    content = block.get("content")
+    text, opaque = text_and_opaque(content, _TEXT_TYPES)
+    flag = block.get("is_error")
+    is_error = flag if isinstance(flag, bool) else None
+    carries_text = content is None or isinstance(content, (str, list))
+    call_id = block.get("tool_use_id")
+    result = ToolResult(text, is_error, opaque, here, carries_text)
+    history.result(here.item, call_id if isinstance(call_id, str) else "", result)
+
+
+def _words_allowed(request: Mapping[str, Any]) -> bool:
+    choice = request.get("tool_choice")
+    forced = _type_of(choice) in _FORCED_CHOICES
+    config = request.get("output_config")
+    answer = request.get("output_format") or (config.get("format") if isinstance(config, dict) else None)
+    return not forced and _type_of(answer) != "json_schema"

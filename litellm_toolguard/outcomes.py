@@ -1,0 +1,155 @@
+"""The one place that decides how an exchange ended, and how that is known.
+
+The order is from the strongest evidence to the weakest: a text that a known client puts at the start of a result (and
+flags, where it flags), the wire's error flag, the shape of the result, and nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from litellm_toolguard.client_texts import ClientText, DenialCategory, OutcomeKind, match_client_text
+from litellm_toolguard.transcript import Dialect, Exchange
+
+Provenance: TypeAlias = Literal["wire", "client", "shape", "gateway", "none"]
+
+# A failure body is short; a longer JSON text is data that a tool returned.
+_MAX_BODY_CHARS = 20_000
+_EXIT_CODE_STARTS = ("Exit code: ", "Exit code ", "Exit Code: ", "Process exited with code ")
+_RETURNCODE_START, _RETURNCODE_END = "<returncode>", "</returncode>"
+# The header that Codex writes before the exit code line.
+_EXEC_HEADER_STARTS = ("Chunk ID: ", "Wall time: ", "Command: ")
+_EXEC_HEADER_LINES = 6
+_ERROR_STARTS = ("Error: ", "ERROR: ", "error: ", "Error executing tool ", "Traceback (most recent call last):")
+
+# Causes that pass by themselves. They are looked for in the first 300 characters of a failed result.
+_TRANSIENT_CHARS = 300
+_TRANSIENT_MARKS = (
+    "rate limit",
+    "rate_limit",
+    "too many requests",
+    "429",
+    "502 bad gateway",
+    "503 service",
+    "504 gateway",
+    "overloaded",
+    "temporarily unavailable",
+    "service unavailable",
+    "econnreset",
+    "etimedout",
+    "connection reset",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an exchange ended.
+
+    Args:
+        kind: one of the ten outcomes.
+        provenance: what it is known from; `none` for `unclear` and `pending`.
+        category: for `denied`, which kind of denial.
+        user_words: a rejection that carries words of the user.
+    """
+
+    kind: OutcomeKind
+    provenance: Provenance
+    category: DenialCategory | None = None
+    user_words: bool = False
+
+
+_PENDING = Outcome("pending", "none")
+_UNCLEAR = Outcome("unclear", "none")
+
+
+def outcome_of(dialect: Dialect, exchange: Exchange) -> Outcome:
+    """Decide the outcome of one exchange of a transcript in the given dialect."""
+    result = exchange.result
+    if result is None:
+        return _PENDING
+    has_flag = dialect == "messages" or exchange.call.executed_by == "provider"
+    known = match_client_text(result.text, is_error=result.is_error, has_flag=has_flag)
+    if known is not None:
+        return _from_client(known)
+    if result.is_error is True:
+        return _failure(result.text, "wire")
+    if result.is_error is False:
+        return Outcome("succeeded", "wire")
+    shaped = _from_shape(result.text)
+    if shaped is not None:
+        return shaped
+    return Outcome("succeeded", "wire") if has_flag else _UNCLEAR
+
+
+def _from_client(known: ClientText) -> Outcome:
+    return Outcome(known.outcome, "client", known.category, known.user_words)
+
+
+def _failure(text: str, provenance: Provenance) -> Outcome:
+    start = text[:_TRANSIENT_CHARS].lower()
+    kind: OutcomeKind = "transient" if any(mark in start for mark in _TRANSIENT_MARKS) else "failed"
+    return Outcome(kind, provenance)
+
+
+def _from_shape(text: str) -> Outcome | None:
+    code = _exit_code(text)
+    if code is not None:
+        return Outcome("succeeded", "shape") if code == 0 else Outcome("failed", "shape")
+    if text.startswith(_ERROR_STARTS):
+        return _failure(text, "shape")
+    body = _json_object(text)
+    return None if body is None else _from_body(body)
+
+
+def _exit_code(text: str) -> int | None:
+    if text.startswith(_RETURNCODE_START):
+        return _integer(text[len(_RETURNCODE_START) :].partition(_RETURNCODE_END)[0])
+    rest = text
+    for _ in range(_EXEC_HEADER_LINES):
+        line, _, rest = rest.partition("\n")
+        for start in _EXIT_CODE_STARTS:
+            if line.startswith(start):
+                return _integer(line[len(start) :])
+        if not line.startswith(_EXEC_HEADER_STARTS):
+            return None
+    return None
+
+
+def _integer(text: str) -> int | None:
+    digits = text.strip()
+    return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 12 else None
+
+
+def _json_object(text: str) -> Mapping[str, Any] | None:
+    if not text.startswith("{") or len(text) > _MAX_BODY_CHARS:
+        return None
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _from_body(body: Mapping[str, Any]) -> Outcome | None:
+    """`{"error": ..}` and `{"isError": true}` are failures, `{"exit_code": N}` (also inside `metadata`) decides
+    itself."""
+    metadata = body.get("metadata")
+    nested = metadata.get("exit_code") if isinstance(metadata, dict) else None
+    code = body.get("exit_code", nested)
+    if isinstance(code, int) and not isinstance(code, bool):
+        return Outcome("succeeded", "shape") if code == 0 and not body.get("error") else Outcome("failed", "shape")
+    if body.get("isError") is True or body.get("status") == "error":
+        return _failure(_error_text(body), "shape")
+    if body.get("error"):
+        return _failure(_error_text(body), "shape")
+    return None
+
+
+def _error_text(body: Mapping[str, Any]) -> str:
+    error = body.get("error", body.get("message", ""))
+    if isinstance(error, dict):
+        error = error.get("message", "")
+    return error if isinstance(error, str) else ""

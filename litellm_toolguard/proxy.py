@@ -1,0 +1,326 @@
+"""The guard in a LiteLLM proxy: hooks only.
+
+`ToolGuard` is a guardrail with native hooks. The request is judged once, in `async_pre_call_hook`; what was ruled stays
+on the request's logging object, which all later hooks see. A stop is carried out by the deployment hook, which sends
+the request to the provider of our own, so that LiteLLM encodes the answer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from fastapi import HTTPException
+from litellm.integrations.custom_guardrail import CustomGuardrail
+from litellm.proxy._types import UserAPIKeyAuth
+from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
+from litellm.types.guardrails import GuardrailEventHooks
+
+from litellm_toolguard import gate
+from litellm_toolguard.config import entry_policy, remarks, switch_problem
+from litellm_toolguard.end_field import mark_response, mark_stream
+from litellm_toolguard.errors import ConfigError, ConfigProblem
+from litellm_toolguard.gate import Ruling
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
+from litellm_toolguard.store import FactStore
+from litellm_toolguard.store.memory import MemoryFactStore
+from litellm_toolguard.transcript import Dialect
+
+_log = logging.getLogger("litellm_toolguard")
+
+_DIALECTS: Final[Mapping[str, Dialect]] = {
+    "completion": "chat",
+    "acompletion": "chat",
+    "anthropic_messages": "messages",
+    "responses": "responses",
+    "aresponses": "responses",
+}
+# Requests of an agent in a format that the guard does not read. Other calls (embeddings, images, ...) have no tools.
+_UNREAD_CALLS: Final = frozenset(
+    {"generate_content", "agenerate_content", "generate_content_stream", "agenerate_content_stream", "_arealtime"}
+)
+_STATE: Final = "_toolguard_ruling"
+_KEY: Final = "toolguard"
+# Keys of a policy that no vendor's guardrail has: beside `toolguard:` instead of in it they would be ignored in
+# silence.
+_MISPLACED: Final = frozenset({"enforcement", "preset", "on_error", "not_inspected"})
+_HOOKS: Final = (
+    "async_pre_call_hook",
+    "async_pre_call_deployment_hook",
+    "async_post_call_success_hook",
+    "async_post_call_streaming_iterator_hook",
+    "async_post_call_response_headers_hook",
+)
+_STATUS: Final = {"pass": "success", "hint": "guardrail_flagged", "stop": "guardrail_intervened"}
+
+# One store for all instances of a process: a guardrail and a callback see the same conversations.
+_facts = MemoryFactStore()
+
+
+class ToolGuard(CustomGuardrail):
+    """The guardrail, loaded by `guardrail: litellm_toolguard.ToolGuard`.
+
+    Args:
+        toolguard: the policy, or `{policy: path}` with the path of a policy file, relative to the proxy's config.
+        guardrail_name: its name in the config.
+        event_hook: its `mode`: [pre_call, post_call].
+        default_on: whether requests are judged that do not name it.
+        params: what LiteLLM passes to every guardrail; options of other vendors among it are ignored.
+
+    Raises:
+        ConfigError: a RuntimeError, which stops the proxy; LiteLLM answers other errors by starting without the guard.
+    """
+
+    use_native_lifecycle_hooks: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        toolguard: Any = None,
+        *,
+        guardrail_name: str = "toolguard",
+        event_hook: Any = ("pre_call", "post_call"),
+        default_on: bool | None = False,
+        **params: Any,
+    ) -> None:
+        try:
+            _refuse_misplaced(params)
+            self.policy: Policy = entry_policy(_mode(event_hook), params, toolguard, _config_folder())
+            super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
+        except (ValueError, TypeError) as error:
+            raise ConfigError((ConfigProblem("", f"{type(error).__name__}: {error}"),)) from error
+        self.facts: FactStore = _facts
+        self.counts: Counter[str] = Counter()
+        install_stop_provider()
+        _say_hello(self)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """LiteLLM looks hooks up in the class's own namespace; a subclass that inherits them would lose its streams."""
+        super().__init_subclass__(**kwargs)
+        for name in _HOOKS:
+            if name not in cls.__dict__:
+                setattr(cls, name, getattr(cls, name))
+
+    # LiteLLM sets these on the finished instance when the config names them.
+    @property
+    def run_in_parallel(self) -> bool:
+        """Always False: LiteLLM would discard what the guard changes."""
+        return False
+
+    @run_in_parallel.setter
+    def run_in_parallel(self, value: bool) -> None:
+        if value:
+            raise switch_problem("run_in_parallel")
+
+    @property
+    def scan_raw_request(self) -> bool:
+        """Always False: LiteLLM would discard what the guard changes."""
+        return False
+
+    @scan_raw_request.setter
+    def scan_raw_request(self, value: bool) -> None:
+        if value:
+            raise switch_problem("scan_raw_request")
+
+    # ------------------------------------------------------------------------------------------------------- request
+
+    async def async_pre_call_hook(
+        self, user_api_key_dict: UserAPIKeyAuth, cache: Any, data: dict[str, Any], call_type: str
+    ) -> dict[str, Any] | None:
+        """Judge the request once, write notes into it, refuse it, or mark it for the deployment hook.
+
+        Raises:
+            HTTPException: 400 when the policy rejects the request, 503 after an error of the guard with `on_error:
+            reject`.
+        """
+        del cache
+        if _ruling_of(data) is not None:
+            return None
+        ruling = self._rule(user_api_key_dict, data, call_type)
+        if ruling is None:
+            return None
+        ruling = _kept(data, ruling)
+        self._record(data, ruling)
+        if ruling.action == "reject":
+            raise _http_error(ruling)
+        data.update(ruling.edits)
+        return data
+
+    def judge(self, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
+        """The ruling on one request body, with the facts that this process keeps for the tenant."""
+        scope = f"{self.policy.enforcement}:{tenant}"
+        ruling = gate.rule(dialect, data, self.policy, lambda instances: self.facts.counts(scope, instances))
+        if ruling.remember:
+            self.facts.remember(scope, ruling.remember)
+        return ruling
+
+    def _rule(self, key: UserAPIKeyAuth, data: Mapping[str, Any], call_type: str) -> Ruling | None:
+        name = str(getattr(call_type, "value", call_type))
+        if name in _UNREAD_CALLS:
+            return gate.unreadable(f"a request of type {name}", self.policy)
+        dialect = _DIALECTS.get(name)
+        if dialect is None:
+            return None
+        try:
+            return self.judge(key.api_key or "", data, dialect)
+        # The one boundary: a fault of the guard must not become a fault of the request.
+        except Exception as error:  # noqa: BLE001
+            return gate.failed(error, self.policy)
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        """Send a request that is to be stopped to the provider of our own. Runs for every attempt."""
+        del call_type
+        ruling = _ruling_of(kwargs)
+        if ruling is None or ruling.action != "stop":
+            return None
+        return redirect_to_stop(kwargs, ruling.words)
+
+    # ------------------------------------------------------------------------------------------------------ response
+
+    async def async_post_call_success_hook(
+        self, data: dict[str, Any], user_api_key_dict: UserAPIKeyAuth, response: Any
+    ) -> Any:
+        """Put the machine-readable end on an answer that is not streamed."""
+        del user_api_key_dict
+        ruling = _ruling_of(data)
+        return mark_response(response, ruling.end) if ruling is not None and ruling.action == "stop" else response
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: UserAPIKeyAuth, response: Any, request_data: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """Put the machine-readable end on a streamed answer; every other stream passes chunk for chunk."""
+        del user_api_key_dict
+        ruling = _ruling_of(request_data)
+        stopped = ruling is not None and ruling.action == "stop"
+        async for chunk in mark_stream(response, ruling.end) if ruling is not None and stopped else response:
+            yield chunk
+
+    async def async_post_call_response_headers_hook(
+        self,
+        data: dict[str, Any],
+        user_api_key_dict: UserAPIKeyAuth,
+        response: Any,
+        request_headers: dict[str, str] | None = None,
+        litellm_call_info: dict[str, Any] | None = None,
+    ) -> dict[str, str] | None:
+        """The `x-toolguard` header of a request on which there is something to say."""
+        del user_api_key_dict, response, request_headers, litellm_call_info
+        ruling = _ruling_of(data)
+        return {gate.HEADER: ruling.header} if ruling is not None and ruling.header else None
+
+    # ----------------------------------------------------------------------------------------------------- recording
+
+    def _record(self, data: dict[str, Any], ruling: Ruling) -> None:
+        self._count(ruling)
+        add_guardrail_to_applied_guardrails_header(request_data=data, guardrail_name=self.guardrail_name)
+        if ruling.report is None:
+            return
+        now = time.time()
+        decided = str(ruling.report["action"])
+        self.add_standard_logging_guardrail_information_to_request_data(
+            guardrail_json_response=dict(ruling.report),
+            request_data=data,
+            guardrail_status=_status(ruling),
+            start_time=now,
+            end_time=now,
+            duration=0.0,
+            guardrail_provider="toolguard",
+            event_type=GuardrailEventHooks.pre_call,
+            tracing_detail={"detection_method": str(ruling.report.get("detector", "")), "guardrail_action": decided},
+        )
+        level = logging.WARNING if decided in ("stop", "reject") or "error" in ruling.report else logging.INFO
+        _log.log(level, "toolguard: %s", ruling.header)
+
+    def _count(self, ruling: Ruling) -> None:
+        self.counts["judged"] += 1
+        if ruling.inspected != "whole":
+            self.counts["not_inspected"] += 1
+        report = ruling.report or {}
+        if "error" in report:
+            self.counts[f"error:{report['error']}"] += 1
+        elif report.get("action", "pass") != "pass":
+            self.counts[str(report["action"])] += 1
+
+
+def _ruling_of(data: Mapping[str, Any]) -> Ruling | None:
+    return getattr(data.get("litellm_logging_obj"), _STATE, None)
+
+
+def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
+    """Leave the ruling where the later hooks find it. Without such a place a stop could not be carried out."""
+    carrier = data.get("litellm_logging_obj")
+    if carrier is None:
+        return gate.ended_by_rejection(ruling) if ruling.action == "stop" else ruling
+    setattr(carrier, _STATE, ruling)
+    return ruling
+
+
+def _http_error(ruling: Ruling) -> HTTPException:
+    detail = {"error": ruling.words, "code": ruling.code, **(ruling.report or {})}
+    return HTTPException(status_code=ruling.status, detail=detail, headers={gate.HEADER: ruling.header})
+
+
+def _status(ruling: Ruling) -> Any:
+    report = ruling.report or {}
+    if "error" in report:
+        return "guardrail_failed_to_respond"
+    if ruling.inspected == "none":
+        return "not_run"
+    if report.get("enforced") is False and report["action"] != "pass":
+        return "guardrail_flagged"
+    return _STATUS.get(str(report["action"]), "guardrail_intervened")
+
+
+# ------------------------------------------------------------------------------------------------------------ loading
+
+
+def _mode(event_hook: Any) -> Any:
+    """The mode in plain text; LiteLLM passes text, its own enum, or a list of either."""
+    if isinstance(event_hook, (list, tuple)):
+        return [_mode(hook) for hook in event_hook]
+    return str(getattr(event_hook, "value", event_hook)) if isinstance(event_hook, str) else event_hook
+
+
+def _hooks(event_hook: Any) -> Any:
+    mode = _mode(event_hook)
+    names = [mode] if isinstance(mode, str) else mode
+    return [GuardrailEventHooks(name) for name in names]
+
+
+def _refuse_misplaced(params: Mapping[str, Any]) -> None:
+    problems = [
+        ConfigProblem(name, f"is a key of the policy: put it under `{_KEY}:`") for name in params if name in _MISPLACED
+    ]
+    problems += [
+        ConfigProblem(name, f"unknown key; did you mean `{_KEY}`?")
+        for name in params
+        if difflib.get_close_matches(name, [_KEY], cutoff=0.8)
+    ]
+    if problems:
+        raise ConfigError(tuple(problems))
+
+
+def _config_folder() -> Path | None:
+    """The folder of the proxy's config, from which a relative policy path starts."""
+    server = sys.modules.get("litellm.proxy.proxy_server")
+    path = getattr(server, "user_config_file_path", None)
+    return Path(path).resolve().parent if isinstance(path, str) and path else None
+
+
+def _say_hello(guard: ToolGuard) -> None:
+    policy = guard.policy
+    _log.info("toolguard: %s, preset %s", policy.enforcement, policy.preset)
+    for remark in remarks(policy):
+        _log.warning("toolguard: %s", remark)
+    if guard.default_on is not True:
+        _log.warning(
+            "toolguard: `default_on` is not true: only requests that name %s are guarded", guard.guardrail_name
+        )
+    if sys.version_info < (3, 12):
+        _log.warning("toolguard: run LiteLLM's proxy on Python 3.12 or newer; older ones crash under load")

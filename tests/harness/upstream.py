@@ -1,0 +1,577 @@
+"""A scripted provider on loopback that speaks the three native wire formats.
+
+The model's name (its last path part) chooses a behaviour: a function from a `Turn`, which is what a model would see of
+the request, to `Calls` or `Words`. A reply is rendered once as the dialect's whole answer; the event stream is derived
+from that whole answer, so both forms always say the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeAlias
+
+FRAGMENT = 8  # characters per streamed fragment of text or arguments
+HEALTHY_ROUNDS = 30
+FINAL_WORDS = "The work is done."
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """An answer with tool calls: (name, arguments) each."""
+
+    calls: Sequence[tuple[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An answer in words."""
+
+    text: str = FINAL_WORDS
+
+
+Reply: TypeAlias = Calls | Words
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """One request as it arrived; header names in lower case."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool that the request offers."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a model sees of a request.
+
+    Args:
+        tools: empty where the request forbids calls.
+        results: texts of all tool results, oldest first.
+        rounds: assistant turns with calls so far.
+    """
+
+    tools: tuple[Offered, ...]
+    results: tuple[str, ...]
+    rounds: int
+
+
+# Behaviours
+
+_FIXED = {"path": "notes.txt", "command": "make test", "query": "opening hours", "pattern": "TODO"}
+
+
+def _arguments(tool: Offered, value: Callable[[str], str]) -> dict[str, Any]:
+    """Arguments for the tool's required properties; `value` gives the text of a string property."""
+    properties = tool.schema.get("properties", {})
+    names = tool.schema.get("required") or list(properties)
+    return {name: _value(properties.get(name, {}).get("type", "string"), name, value) for name in names}
+
+
+def _value(kind: str, name: str, value: Callable[[str], str]) -> Any:
+    others: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+    return others[kind] if kind in others else value(name)
+
+
+def _fixed(name: str) -> str:
+    return _FIXED.get(name, f"fixed {name}")
+
+
+def _one_call(turn: Turn, value: Callable[[str], str]) -> Reply:
+    if not turn.tools:
+        return Words()
+    tool = turn.tools[0]
+    return Calls([(tool.name, _arguments(tool, value))])
+
+
+def _looping(turn: Turn) -> Reply:
+    return _one_call(turn, _fixed)
+
+
+def _learning(turn: Turn) -> Reply:
+    lines = itertools.chain.from_iterable(text.splitlines() for text in turn.results)
+    return Words() if any(line.startswith("[toolguard]") for line in lines) else _looping(turn)
+
+
+def _denied(turn: Turn) -> Reply:
+    number = turn.rounds + 1
+    return _one_call(turn, lambda name: f"rm -rf build --try {number}" if name == "command" else f"{name} {number}")
+
+
+def _failing(turn: Turn) -> Reply:
+    number = turn.rounds + 1
+    return _one_call(turn, lambda name: f"make step-{number}" if name == "command" else f"missing/{name}-{number}")
+
+
+def _healthy(turn: Turn) -> Reply:
+    return Words() if turn.rounds >= HEALTHY_ROUNDS else _one_call(turn, lambda name: f"{name}-{turn.rounds:02d}")
+
+
+def _fanout(turn: Turn) -> Reply:
+    if not turn.tools:
+        return Words()
+    first = turn.tools[0]
+    if len(turn.tools) > 1:
+        return Calls([(tool.name, _arguments(tool, _fixed)) for tool in turn.tools[:2]])
+    return Calls([(first.name, _arguments(first, value)) for value in (_fixed, lambda name: f"second {name}")])
+
+
+def _words(_: Turn) -> Reply:
+    return Words()
+
+
+_BEHAVIOURS: Mapping[str, Callable[[Turn], Reply]] = {
+    "looping": _looping,
+    "learning": _learning,
+    "denied": _denied,
+    "failing": _failing,
+    "healthy": _healthy,
+    "fanout": _fanout,
+    "words": _words,
+}
+BEHAVIOURS = (*_BEHAVIOURS, "script")
+
+
+# Shared by the dialects
+
+
+def _text(content: Any) -> str:
+    """The text of a content value: a string, or parts with a `text` each."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in content or () if isinstance(part, Mapping))
+
+
+def _calls_forbidden(body: Mapping[str, Any]) -> bool:
+    return body.get("tool_choice") in ("none", {"type": "none"})
+
+
+def _offered(tools: Iterable[Mapping[str, Any]], schema_key: str, body: Mapping[str, Any]) -> tuple[Offered, ...]:
+    if _calls_forbidden(body):
+        return ()
+    return tuple(Offered(tool["name"], tool.get(schema_key) or {}) for tool in tools if "name" in tool)
+
+
+def _fragments(text: str) -> list[str]:
+    return [text[start : start + FRAGMENT] for start in range(0, len(text), FRAGMENT)]
+
+
+def _sse(data: Mapping[str, Any], event: str = "") -> bytes:
+    name = f"event: {event}\n" if event else ""
+    return f"{name}data: {json.dumps(data)}\n\n".encode()
+
+
+class _Ids:
+    """Numbered ids, never used twice by one upstream."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def __call__(self, prefix: str) -> str:
+        return f"{prefix}_{next(self._numbers)}"
+
+
+Body: TypeAlias = Mapping[str, Any]
+
+
+# Chat Completions
+
+
+def _read_chat(body: Body) -> Turn:
+    messages = body["messages"]
+    functions = [tool.get("function", {}) for tool in body.get("tools") or ()]
+    return Turn(
+        tools=_offered(functions, "parameters", body),
+        results=tuple(_text(message.get("content")) for message in messages if message["role"] == "tool"),
+        rounds=sum(1 for message in messages if message.get("tool_calls")),
+    )
+
+
+def _chat_answer(reply: Reply, body: Body, ids: _Ids) -> dict[str, Any]:
+    words = isinstance(reply, Words)
+    message = {"role": "assistant", "content": reply.text} if isinstance(reply, Words) else _chat_calls(reply, ids)
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop" if words else "tool_calls"}
+    return {
+        "id": ids("chatcmpl"),
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": body["model"],
+        "choices": [choice],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+    }
+
+
+def _chat_calls(reply: Calls, ids: _Ids) -> dict[str, Any]:
+    calls = [
+        {"id": ids("call"), "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for name, arguments in reply.calls
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _chat_events(answer: Mapping[str, Any], body: Body) -> Iterator[bytes]:
+    head = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    choice = answer["choices"][0]
+    for delta in _chat_deltas(choice["message"]):
+        yield _sse({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield _sse({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield _sse({**head, "choices": [], "usage": answer["usage"]})
+    yield b"data: [DONE]\n\n"
+
+
+def _chat_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    calls = message.get("tool_calls") or []
+    yield {"role": "assistant", "content": None if calls else ""}
+    for text in _fragments(message["content"] or ""):
+        yield {"content": text}
+    for index, call in enumerate(calls):
+        opened = {**call, "index": index, "function": {**call["function"], "arguments": ""}}
+        yield {"tool_calls": [opened]}
+        for text in _fragments(call["function"]["arguments"]):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+
+# Messages
+
+
+def _read_messages(body: Body) -> Turn:
+    contents = [message["content"] for message in body["messages"]]
+    blocks = [[block for block in content if isinstance(block, Mapping)] for content in contents]
+    results = [block for block in itertools.chain(*blocks) if block["type"] == "tool_result"]
+    return Turn(
+        tools=_offered(body.get("tools") or (), "input_schema", body),
+        results=tuple(_text(block.get("content")) for block in results),
+        rounds=sum(1 for content in blocks if any(block["type"] == "tool_use" for block in content)),
+    )
+
+
+def _message_answer(reply: Reply, body: Body, ids: _Ids) -> dict[str, Any]:
+    words = isinstance(reply, Words)
+    return {
+        "id": ids("msg"),
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": [{"type": "text", "text": reply.text}] if isinstance(reply, Words) else _tool_uses(reply, ids),
+        "stop_reason": "end_turn" if words else "tool_use",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 11, "output_tokens": 7},
+    }
+
+
+def _tool_uses(reply: Calls, ids: _Ids) -> list[dict[str, Any]]:
+    return [
+        {"type": "tool_use", "id": ids("toolu"), "name": name, "input": dict(arguments)}
+        for name, arguments in reply.calls
+    ]
+
+
+def _message_events(answer: Mapping[str, Any], _: Body) -> Iterator[bytes]:
+    opened = {**answer, "content": [], "stop_reason": None, "usage": {"input_tokens": 11, "output_tokens": 1}}
+    yield _named_sse({"type": "message_start", "message": opened})
+    yield _named_sse({"type": "ping"})
+    for index, block in enumerate(answer["content"]):
+        yield from map(_named_sse, _block_events(index, block))
+    ended = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
+    yield _named_sse({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 7}})
+    yield _named_sse({"type": "message_stop"})
+
+
+def _block_events(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    is_text = block["type"] == "text"
+    opened = {**block, "text": ""} if is_text else {**block, "input": {}}
+    kind, key = ("text_delta", "text") if is_text else ("input_json_delta", "partial_json")
+    yield {"type": "content_block_start", "index": index, "content_block": opened}
+    for text in _fragments(block["text"] if is_text else json.dumps(block["input"])):
+        yield {"type": "content_block_delta", "index": index, "delta": {"type": kind, key: text}}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def _named_sse(data: Mapping[str, Any]) -> bytes:
+    return _sse(data, event=data["type"])
+
+
+# Responses
+
+
+def _read_responses(body: Body) -> Turn:
+    items = body["input"] if isinstance(body["input"], list) else []
+    kinds = [item.get("type", "message") for item in items]
+    results = [item["output"] for item, kind in zip(items, kinds, strict=True) if kind == "function_call_output"]
+    return Turn(
+        tools=_offered(body.get("tools") or (), "parameters", body),
+        results=tuple(map(_text, results)),
+        rounds=sum(1 for kind, _ in itertools.groupby(kinds) if kind == "function_call"),
+    )
+
+
+def _response_answer(reply: Reply, body: Body, ids: _Ids) -> dict[str, Any]:
+    output = [_response_message(reply, ids)] if isinstance(reply, Words) else _function_calls(reply, ids)
+    usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    return {
+        "id": ids("resp"),
+        "object": "response",
+        "created_at": 1700000000,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": None,
+        "metadata": {},
+        "model": body["model"],
+        "output": output,
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": {**usage, **details},
+    }
+
+
+def _response_message(reply: Words, ids: _Ids) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}]
+    return {"id": ids("msg"), "type": "message", "role": "assistant", "status": "completed", "content": content}
+
+
+def _function_calls(reply: Calls, ids: _Ids) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": ids("fc"),
+            "type": "function_call",
+            "status": "completed",
+            "call_id": ids("call"),
+            "name": name,
+            "arguments": json.dumps(arguments),
+        }
+        for name, arguments in reply.calls
+    ]
+
+
+def _response_events(answer: Mapping[str, Any], _: Body) -> Iterator[bytes]:
+    for number, event in enumerate(_response_steps(answer)):
+        yield _named_sse({**event, "sequence_number": number})
+
+
+def _response_steps(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    opened = {**answer, "status": "in_progress", "output": [], "usage": None}
+    yield {"type": "response.created", "response": opened}
+    yield {"type": "response.in_progress", "response": opened}
+    for index, item in enumerate(answer["output"]):
+        yield from _item_steps(index, item)
+    yield {"type": "response.completed", "response": answer}
+
+
+def _item_steps(index: int, item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    is_call = item["type"] == "function_call"
+    emptied: dict[str, Any] = {"arguments": ""} if is_call else {"content": []}
+    yield _item_event("response.output_item.added", index, {**item, "status": "in_progress", **emptied})
+    place = {"item_id": item["id"], "output_index": index}
+    yield from _argument_steps(place, item) if is_call else _text_steps(place, item["content"][0])
+    yield _item_event("response.output_item.done", index, item)
+
+
+def _item_event(kind: str, index: int, item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "output_index": index, "item": item}
+
+
+def _argument_steps(place: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for text in _fragments(item["arguments"]):
+        yield {"type": "response.function_call_arguments.delta", **place, "delta": text}
+    done = {"name": item["name"], "arguments": item["arguments"]}
+    yield {"type": "response.function_call_arguments.done", **place, **done}
+
+
+def _text_steps(item_place: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    place = {**item_place, "content_index": 0}
+    yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
+    for text in _fragments(part["text"]):
+        yield {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []}
+    yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
+    yield {"type": "response.content_part.done", **place, "part": part}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """One native format: how a request is read, and how an answer is written whole and as events."""
+
+    read: Callable[[Body], Turn]
+    answer: Callable[[Reply, Body, _Ids], dict[str, Any]]
+    events: Callable[[Mapping[str, Any], Body], Iterator[bytes]]
+
+
+_WIRES: Mapping[str, _Wire] = {
+    "/chat/completions": _Wire(_read_chat, _chat_answer, _chat_events),
+    "/messages": _Wire(_read_messages, _message_answer, _message_events),
+    "/responses": _Wire(_read_responses, _response_answer, _response_events),
+}
+
+
+# The server
+
+
+class ScriptedUpstream:
+    """The provider as a context manager.
+
+    Attributes:
+        chunking: bytes per socket write of a stream; None writes whole events.
+        pause: seconds after each write, a slow line. Without it a reader may meet several writes at once, so cuts of
+            `chunking` need a millisecond or two to be seen as such.
+        script: replies of the model `script`, taken from the left, one per request.
+    """
+
+    def __init__(self) -> None:
+        self.chunking: int | None = None
+        self.pause = 0.0
+        self.ids = _Ids()
+        self._lock = threading.Lock()
+        self._script: deque[Reply] = deque()
+        self._requests: list[RecordedRequest] = []
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def __enter__(self) -> ScriptedUpstream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """A copy of the requests so far, in the order of arrival."""
+        with self._lock:
+            return list(self._requests)
+
+    @property
+    def script(self) -> list[Reply]:
+        with self._lock:
+            return list(self._script)
+
+    @script.setter
+    def script(self, replies: Iterable[Reply]) -> None:
+        with self._lock:
+            self._script = deque(replies)
+
+    def clear(self) -> None:
+        """Forget the recorded requests."""
+        with self._lock:
+            self._requests.clear()
+
+    def record(self, request: RecordedRequest) -> None:
+        with self._lock:
+            self._requests.append(request)
+
+    def reply(self, model: str, turn: Turn) -> Reply | None:
+        """The reply of a model; None for an unknown one and for a script that has come to its end."""
+        if model == "script":
+            with self._lock:
+                return self._script.popleft() if self._script else None
+        behaviour = _BEHAVIOURS.get(model)
+        return None if behaviour is None else behaviour(turn)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, upstream: ScriptedUpstream) -> None:
+        self.upstream = upstream
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.upstream.record(RecordedRequest(self.path, headers, body))
+        wire = _WIRES.get(self.path.partition("?")[0].removeprefix("/v1"))
+        if wire is None:
+            self._send_error(f"no such path: {self.path}")
+            return
+        self._serve(wire, json.loads(body))
+
+    def _serve(self, wire: _Wire, body: Body) -> None:
+        upstream = self.server.upstream
+        reply = upstream.reply(body["model"].rpartition("/")[2], wire.read(body))
+        if reply is None:
+            self._send_error(f"nothing to say as model {body['model']}")
+            return
+        answer = wire.answer(reply, body, upstream.ids)
+        if body.get("stream"):
+            self._send_stream(wire.events(answer, body))
+            return
+        self._send_json(200, answer)
+
+    def _send_error(self, message: str) -> None:
+        error = {"type": "not_found_error", "message": message, "param": None, "code": "not_found"}
+        self._send_json(404, {"type": "error", "error": error})
+
+    def _send_json(self, status: int, value: Mapping[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _send_stream(self, events: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        try:
+            for piece in _pieces(events, self.server.upstream.chunking):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                time.sleep(self.server.upstream.pause)
+            self.wfile.write(b"0\r\n\r\n")
+        except ConnectionError:  # the reader has gone away, as readers of a stopped stream do
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def _pieces(events: Iterator[bytes], size: int | None) -> Iterator[bytes]:
+    """The events as socket writes: whole, or the joined stream cut into `size` bytes."""
+    if size is None:
+        yield from events
+        return
+    whole = b"".join(events)
+    yield from (whole[start : start + size] for start in range(0, len(whole), size))
