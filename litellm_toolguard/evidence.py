@@ -109,6 +109,7 @@ class _Turn:
         self.anchor = anchor
         self.writes = 0
         self.last_run: dict[bytes, int] = {}
+        self.last_result: dict[bytes, bytes] = {}
 
 
 def steps(transcript: Transcript, policy: Policy) -> Iterator[Step]:
@@ -141,6 +142,7 @@ def _judge(event: Round, index: int, turn: _Turn, dialect: Dialect, policy: Poli
     exchanges = tuple(_judge_exchange(exchange, turn, dialect, policy) for exchange in event.exchanges)
     for judged in exchanges:
         turn.last_run[judged.key] = turn.writes
+        turn.last_result[judged.key] = judged.result
     # Counted after the whole batch: its calls were made together, so none of them is a new run after another's change.
     turn.writes += any(_changed_files(judged) for judged in exchanges)
     complete = all(judged.outcome.kind != "pending" for judged in exchanges)
@@ -155,24 +157,27 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
     role = call_role(policy.role(call.name), call.name, arguments)
     outcome = outcome_of(dialect, exchange)
     first = key not in turn.last_run
+    result = b"" if exchange.result is None else result_key(exchange.result)
     return JudgedExchange(
         exchange=exchange,
         parsed=parsed,
         key=key,
-        result=b"" if exchange.result is None else result_key(exchange.result),
+        result=result,
         outcome=outcome,
         role=role,
         novel=first and role not in _NOT_NOVEL_ROLES,
-        may_change=_may_change(role, outcome, first),
+        may_change=_may_change(role, outcome, first, new=turn.last_result.get(key) != result),
         rerun=not first and turn.writes > turn.last_run[key],
     )
 
 
-def _may_change(role: Role, outcome: Outcome, first: bool) -> bool:
+def _may_change(role: Role, outcome: Outcome, first: bool, *, new: bool) -> bool:
+    """A tool of an unknown role that is called again and returns the same again is no change: two such calls in turns
+    would else hide each other."""
     if role not in _CHANGING_ROLES:
         return False
     if outcome.kind == "succeeded":
-        return True
+        return new or role == "write"
     return outcome.kind == "unclear" and first and role in _CHANGING_WHEN_UNCLEAR
 
 

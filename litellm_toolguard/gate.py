@@ -23,6 +23,8 @@ CODE_NOT_INSPECTED: Final = "toolguard_not_inspected"
 CODE_GUARD_ERROR: Final = "toolguard_error"
 
 HEADER: Final = "x-toolguard"
+BAD_REQUEST: Final = 400
+UNAVAILABLE: Final = 503
 
 _HISTORY_KEYS: Final[Mapping[Dialect, str]] = {"chat": "messages", "messages": "messages", "responses": "input"}
 
@@ -49,7 +51,7 @@ class Ruling:
     edits: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
     code: str = ""
-    status: int = 400
+    status: int = BAD_REQUEST
     report: Mapping[str, Any] | None = None
     remember: Facts = field(default_factory=dict)
 
@@ -125,7 +127,7 @@ def failed(error: BaseException, policy: Policy) -> Ruling:
         inspected="none",
         words=notes.guard_error(),
         code=CODE_GUARD_ERROR,
-        status=503,
+        status=UNAVAILABLE,
         report={"action": action, "error": type(error).__name__},
     )
 

@@ -162,8 +162,9 @@ class Policy(_Frozen):
 
     @cached_property
     def _hash(self) -> int:
-        """Looked up for every call of a history; hashing all fields each time would cost more than the verdict."""
-        return hash(self.model_dump_json(by_alias=True))
+        """Looked up for every call of a history; hashing all fields each time would cost more than the verdict. What is
+        switched off differs from what is not given."""
+        return hash(self.model_dump_json(exclude_unset=True))
 
     def ladder(self, detector: DetectorName, kind: str, tool: str) -> Ladder | None:
         """The ladder that holds for a streak; None when its detector is off for this tool.

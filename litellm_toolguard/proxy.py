@@ -16,9 +16,8 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from fastapi import HTTPException
 from litellm.integrations.custom_guardrail import CustomGuardrail
-from litellm.proxy._types import UserAPIKeyAuth
+from litellm.proxy._types import ProxyException, UserAPIKeyAuth
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
 from litellm.types.guardrails import GuardrailEventHooks
 
@@ -26,7 +25,7 @@ from litellm_toolguard import gate
 from litellm_toolguard.config import entry_policy, remarks, switch_problem
 from litellm_toolguard.end_field import mark_response, mark_stream
 from litellm_toolguard.errors import ConfigError, ConfigProblem
-from litellm_toolguard.gate import Ruling
+from litellm_toolguard.gate import BAD_REQUEST, Ruling
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
@@ -47,6 +46,7 @@ _UNREAD_CALLS: Final = frozenset(
     {"generate_content", "agenerate_content", "generate_content_stream", "agenerate_content_stream", "_arealtime"}
 )
 _STATE: Final = "_toolguard_ruling"
+_APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _KEY: Final = "toolguard"
 # Keys of a policy that no vendor's guardrail has: beside `toolguard:` instead of in it they would be ignored in
 # silence.
@@ -136,7 +136,7 @@ class ToolGuard(CustomGuardrail):
         """Judge the request once, write notes into it, refuse it, or mark it for the deployment hook.
 
         Raises:
-            HTTPException: 400 when the policy rejects the request, 503 after an error of the guard with `on_error:
+            ProxyException: 400 when the policy rejects the request, 503 after an error of the guard with `on_error:
             reject`.
         """
         del cache
@@ -148,7 +148,7 @@ class ToolGuard(CustomGuardrail):
         ruling = _kept(data, ruling)
         self._record(data, ruling)
         if ruling.action == "reject":
-            raise _http_error(ruling)
+            raise _http_error(self, ruling)
         data.update(ruling.edits)
         return data
 
@@ -261,9 +261,18 @@ def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
     return ruling
 
 
-def _http_error(ruling: Ruling) -> HTTPException:
-    detail = {"error": ruling.words, "code": ruling.code, **(ruling.report or {})}
-    return HTTPException(status_code=ruling.status, detail=detail, headers={gate.HEADER: ruling.header})
+def _http_error(guard: ToolGuard, ruling: Ruling) -> ProxyException:
+    """Of LiteLLM's exceptions the only one that carries fields and headers to the client in every dialect. LiteLLM
+    writes into the headers that it is given."""
+    applied = {_APPLIED_HEADER: guard.guardrail_name or _KEY}
+    return ProxyException(
+        message=ruling.words,
+        type="invalid_request_error" if ruling.status == BAD_REQUEST else "internal_server_error",
+        param=None,
+        code=ruling.status,
+        headers={gate.HEADER: ruling.header, **applied},
+        provider_specific_fields={"code": ruling.code, **(ruling.report or {})},
+    )
 
 
 def _status(ruling: Ruling) -> Any:
