@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import click
 
-from litellm_toolguard import __version__
 from litellm_toolguard.config import POLICY_VARIABLE, check_file
 from litellm_toolguard.errors import ConfigError
 from litellm_toolguard.policy import policy_schema
@@ -21,7 +20,7 @@ EXIT_BAD_INPUT: Final = 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="toolguard")
+@click.version_option(package_name="litellm-toolguard", prog_name="toolguard")
 def main() -> None:
     """Stops runaway agents at a LiteLLM gateway."""
 
@@ -46,3 +45,19 @@ def check(file: Path | None, schema: bool) -> None:
     for remark in report.remarks:
         click.echo(f"{file}: note: {remark}")
     click.echo(f"{file}: ok")
+
+
+@main.command()
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def demo(output: Literal["text", "json"]) -> None:
+    """Run looping and healthy agents through two real proxies, unguarded and guarded, and compare (10 to 60 seconds).
+
+    Needs no key and no network. Exit code 1: a run did not end as it should.
+    """
+    from litellm_toolguard.demo.signals import Signals
+
+    with Signals() as signals:
+        from litellm_toolguard.demo.run import run_demo
+
+        code = run_demo(output, signals)
+    raise SystemExit(code)

@@ -5,6 +5,7 @@ Used by the proxy's constructor and by `toolguard check`, so that both say the s
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ POLICY_VARIABLE: Final = "TOOLGUARD_POLICY"
 """Names the policy file of the callback."""
 MIN_LITELLM: Final = (1, 106, 12)
 """The lowest version whose hooks were measured to behave as the proxy layer needs."""
+
+KEY: Final = "toolguard"
+"""The only key of `litellm_params` that is ours."""
+# Keys of a policy that no vendor's guardrail has: beside our key instead of in it they would be ignored in silence.
+_MISPLACED: Final = frozenset({"enforcement", "preset", "on_error", "not_inspected"})
 
 _MODES: Final = ("pre_call", "post_call")
 # LiteLLM discards what a guardrail changes when one of these is set, so notes and ends would never arrive.
@@ -61,9 +67,13 @@ def entry_problems(mode: Any, switches: Mapping[str, Any]) -> Iterator[ConfigPro
             yield ConfigProblem("mode", f"{wrong[0]!r} is not supported; use [pre_call, post_call]")
         elif "pre_call" not in names:
             yield ConfigProblem("mode", "must hold pre_call, where requests are judged; use [pre_call, post_call]")
-    for name, reason in _REFUSED_SWITCHES.items():
-        if switches.get(name):
-            yield ConfigProblem(name, reason)
+    for name, value in switches.items():
+        if name in _REFUSED_SWITCHES and value:
+            yield ConfigProblem(name, _REFUSED_SWITCHES[name])
+        elif name in _MISPLACED:
+            yield ConfigProblem(name, f"is a key of the policy: put it under `{KEY}:`")
+        elif difflib.get_close_matches(name, [KEY], cutoff=0.8):
+            yield ConfigProblem(name, f"unknown key; did you mean `{KEY}`?")
 
 
 def entry_policy(mode: Any, switches: Mapping[str, Any], toolguard: Any, base: Path | None) -> Policy:

@@ -7,7 +7,6 @@ the request to the provider of our own, so that LiteLLM encodes the answer.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import sys
 import time
@@ -47,10 +46,6 @@ _UNREAD_CALLS: Final = frozenset(
 )
 _STATE: Final = "_toolguard_ruling"
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
-_KEY: Final = "toolguard"
-# Keys of a policy that no vendor's guardrail has: beside `toolguard:` instead of in it they would be ignored in
-# silence.
-_MISPLACED: Final = frozenset({"enforcement", "preset", "on_error", "not_inspected"})
 _HOOKS: Final = (
     "async_pre_call_hook",
     "async_pre_call_deployment_hook",
@@ -90,7 +85,6 @@ class ToolGuard(CustomGuardrail):
         **params: Any,
     ) -> None:
         try:
-            _refuse_misplaced(params)
             self.policy: Policy = entry_policy(_mode(event_hook), params, toolguard, _config_folder())
             super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
         except (ValueError, TypeError) as error:
@@ -264,7 +258,7 @@ def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
 def _http_error(guard: ToolGuard, ruling: Ruling) -> ProxyException:
     """Of LiteLLM's exceptions the only one that carries fields and headers to the client in every dialect. LiteLLM
     writes into the headers that it is given."""
-    applied = {_APPLIED_HEADER: guard.guardrail_name or _KEY}
+    applied = {_APPLIED_HEADER: guard.guardrail_name or "toolguard"}
     return ProxyException(
         message=ruling.words,
         type="invalid_request_error" if ruling.status == BAD_REQUEST else "internal_server_error",
@@ -300,19 +294,6 @@ def _hooks(event_hook: Any) -> Any:
     mode = _mode(event_hook)
     names = [mode] if isinstance(mode, str) else mode
     return [GuardrailEventHooks(name) for name in names]
-
-
-def _refuse_misplaced(params: Mapping[str, Any]) -> None:
-    problems = [
-        ConfigProblem(name, f"is a key of the policy: put it under `{_KEY}:`") for name in params if name in _MISPLACED
-    ]
-    problems += [
-        ConfigProblem(name, f"unknown key; did you mean `{_KEY}`?")
-        for name in params
-        if difflib.get_close_matches(name, [_KEY], cutoff=0.8)
-    ]
-    if problems:
-        raise ConfigError(tuple(problems))
 
 
 def _config_folder() -> Path | None:

@@ -137,8 +137,8 @@ class Live:
 def live(
     dialect: Dialect, steps: Sequence[Step], policy: Policy | None = None, more: Mapping[str, Any] | None = None
 ) -> Live:
-    """Judge every request of the conversation as a gateway would, from its start. Behind an end, the guard's words stand
-    in the history and the rounds up to the next input do not happen."""
+    """Judge every request of the conversation as a gateway would, from its start. Behind an end, the guard's words
+    stand in the history and the rounds up to the next input do not happen."""
     policy = policy or Policy()
     store = MemoryFactStore()
     conversation = Conversation(dialect)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -28,8 +28,8 @@ HINT_3 = (
 )
 HINT_7 = HINT_3.replace("3 times", "7 times") + " The next one ends this run."
 END_8 = (
-    "[toolguard] This run was ended by the gateway: `read_file` was called 8 times with the same arguments and returned "
-    "the same result each time. The agent was told and went on. Write a new message to continue."
+    "[toolguard] This run was ended by the gateway: `read_file` was called 8 times with the same arguments and "
+    "returned the same result each time. The agent was told and went on. Write a new message to continue."
 )
 
 
@@ -142,15 +142,18 @@ def test_a_healthy_run_ends_as_it_would_without_the_guard(
 @every_dialect
 def test_a_healthy_history_is_byte_identical_at_the_upstream(bare: Gateway, guarded: Gateway, dialect: Dialect) -> None:
     """Every boundary of a conversation of thirty calls, as the provider sees it, with and without the guard."""
-    steps = [{"user": "go"}, *({"tool": "read_file", "args": {"path": f"f{n}"}, "result": f"r{n}"} for n in range(30))]
+    steps: list[dict[str, Any]] = [
+        {"user": "go"},
+        *({"tool": "read_file", "args": {"path": f"f{n}"}, "result": f"r{n}"} for n in range(30)),
+    ]
     for body in boundaries(dialect, steps)[::6]:
         assert upstream_bytes(bare, dialect, body) == upstream_bytes(guarded, dialect, body)
 
 
 @every_dialect
 def test_nothing_but_the_note_differs_at_the_upstream(bare: Gateway, guarded: Gateway, dialect: Dialect) -> None:
-    """The note stands at the end of the third result, in this request and in every later one, and is all that differs."""
-    steps = [
+    """The note stands at the end of the third result, in this request and in every later one; nothing else differs."""
+    steps: list[dict[str, Any]] = [
         {"user": "go"},
         {"times": 4, "steps": [{"tool": "read_file", "args": {"path": "a"}, "result": "x = 1"}]},
         {"user": "and now b"},
@@ -245,13 +248,16 @@ def test_a_harness_that_nudges_for_ever_is_rejected(guarded: Gateway, dialect: D
 
     assert [(end.ended, len(end.executions)) for end in ends[:3]] == [("words", 8), ("words", 8), ("error", 0)]
     assert ends[2].status == 400
-    assert fields_of(dialect, ends[2])["code"] == "toolguard_rejected"
+    assert fields_of(ends[2])["code"] == "toolguard_rejected"
 
 
 @every_dialect
 def test_a_retry_of_the_same_request_changes_nothing(guarded: Gateway, dialect: Dialect) -> None:
     """The client's retries are no rounds: the same request, the same verdict, the same bytes."""
-    steps = [{"user": "go"}, {"times": 3, "steps": [{"tool": "read_file", "args": {"path": "a"}, "result": "x"}]}]
+    steps: list[dict[str, Any]] = [
+        {"user": "go"},
+        {"times": 3, "steps": [{"tool": "read_file", "args": {"path": "a"}, "result": "x"}]},
+    ]
     body = boundaries(dialect, steps)[-1]
 
     sent = {upstream_bytes(guarded, dialect, body) for _ in range(9)}
@@ -262,7 +268,7 @@ def test_a_retry_of_the_same_request_changes_nothing(guarded: Gateway, dialect: 
 @every_dialect
 def test_a_guard_that_meets_a_loop_in_the_middle_tells_first(guarded: Gateway, dialect: Dialect) -> None:
     """A history of nine equal rounds that this guard has not seen gets a note and one more sample, then the end."""
-    unseen = [
+    unseen: list[dict[str, Any]] = [
         {"user": f"a conversation from elsewhere, {dialect}"},
         {"times": 10, "steps": [{"tool": "read_file", "args": {"path": "a"}, "result": "x"}]},
     ]
@@ -286,7 +292,7 @@ def test_where_no_words_can_be_said_the_end_is_a_400(guarded: Gateway, dialect: 
     run = guarded.run(dialect, "looping", stream=stream, extra={"tool_choice": choice})
 
     assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 8, 8)
-    fields = fields_of(dialect, run)
+    fields = fields_of(run)
     assert {name: fields[name] for name in ("code", "action", "detector", "tool", "count")} == {
         "code": "toolguard_rejected",
         "action": "reject",
@@ -313,7 +319,7 @@ def observing(gateways: Gateways) -> Gateway:
 
 @every_dialect
 @both_forms
-def test_observe_records_and_changes_nothing(bare: Gateway, observing: Gateway, dialect: Dialect, stream: bool) -> None:
+def test_observe_records_and_changes_nothing(observing: Gateway, dialect: Dialect, stream: bool) -> None:
     """The callback with its own policy: the run reaches its cap, the header says what would have been done."""
     run = observing.run(dialect, "looping", stream=stream)
 
@@ -369,7 +375,7 @@ def test_a_rejection_is_recorded_in_the_failure_row(guarded: Gateway) -> None:
 # ------------------------------------------------------------------------------------------------------------ helpers
 
 
-def boundaries(dialect: Dialect, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def boundaries(dialect: Dialect, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The request body behind every step of a conversation."""
     conversation, bodies = Conversation(dialect), []
     for step in expand(steps):
@@ -412,7 +418,7 @@ def expected_results(count: int) -> list[str]:
     return [noted.get(number, plain) for number in range(1, count + 1)]
 
 
-def fields_of(dialect: Dialect, run: Run) -> Mapping[str, Any]:
+def fields_of(run: Run) -> Mapping[str, Any]:
     """The guard's fields in the body of an error."""
     fields: Mapping[str, Any] = run.error_body["error"]["provider_specific_fields"]
     return fields
@@ -420,12 +426,8 @@ def fields_of(dialect: Dialect, run: Run) -> Mapping[str, Any]:
 
 def settled_rows(gateway: Gateway, count: int) -> list[dict[str, Any]]:
     """LiteLLM writes its rows behind the answers: wait until so many are there."""
-    return wait_for(gateway.rows, lambda rows: len(rows) >= count)
-
-
-def wait_for(read: Callable[[], list[dict[str, Any]]], done: Callable[[list[dict[str, Any]]], bool]) -> Any:
     deadline = time.monotonic() + 30
-    while not done(value := read()):
-        assert time.monotonic() < deadline, f"only {len(value)} rows"
+    while len(rows := gateway.rows()) < count:
+        assert time.monotonic() < deadline, f"only {len(rows)} rows"
         time.sleep(0.05)
-    return value
+    return rows
