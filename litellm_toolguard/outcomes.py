@@ -23,6 +23,7 @@ _RETURNCODE_START, _RETURNCODE_END = "<returncode>", "</returncode>"
 # The header that Codex writes before the exit code line.
 _EXEC_HEADER_STARTS = ("Chunk ID: ", "Wall time: ", "Command: ")
 _EXEC_HEADER_LINES = 6
+_MAX_CODE_DIGITS = 11
 _ERROR_STARTS = ("Error: ", "ERROR: ", "error: ", "Error executing tool ", "Traceback (most recent call last):")
 
 # Causes that pass by themselves. They are looked for in the first 300 characters of a failed result.
@@ -120,7 +121,8 @@ def _exit_code(text: str) -> int | None:
 
 def _integer(text: str) -> int | None:
     digits = text.strip()
-    return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 12 else None
+    sign, number = (-1, digits[1:]) if digits.startswith("-") else (1, digits)
+    return sign * int(number) if number.isdecimal() and len(number) <= _MAX_CODE_DIGITS else None
 
 
 def _json_object(text: str) -> Mapping[str, Any] | None:
