@@ -40,12 +40,9 @@ _EXIT_CODE_LINE = re.compile(
 
 def digest(*parts: str | bytes) -> bytes:
     """A 16-byte digest of the parts; the length of each is part of it, so ("a", "bc") differs from ("ab", "c")."""
-    state = blake2b(digest_size=_DIGEST_BYTES)
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        state.update(len(raw).to_bytes(8, "big"))
-        state.update(raw)
-    return state.digest()
+    raw = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
+    lengths = ",".join([str(len(part)) for part in raw])
+    return blake2b(b"".join([lengths.encode(), b":", *raw]), digest_size=_DIGEST_BYTES).digest()
 
 
 def parse_arguments(arguments: Any) -> Any:

@@ -21,7 +21,7 @@ from litellm_toolguard.detectors import CLEARED_BY_EVENTS, FOLDS
 from litellm_toolguard.detectors.failing_call import RERUN
 from litellm_toolguard.dialects.history import Note
 from litellm_toolguard.evidence import Cleared, JudgedRound, steps
-from litellm_toolguard.policy import DETECTORS, RERUN_HINT, DetectorName, EndAction, Ladder, Policy
+from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, RERUN_HINT, DetectorName, EndAction, Ladder, Policy
 from litellm_toolguard.streaks import Streak, Streaks
 from litellm_toolguard.transcript import RunEnd, Transcript
 
@@ -201,7 +201,7 @@ def _fold_input(fold: _Fold, step: Cleared) -> None:
 def _raised(streaks: Mapping[DetectorName, Streaks], index: int, policy: Policy) -> Iterator[_Raised]:
     for name in DETECTORS:
         for key, streak in streaks[name].items():
-            if streak.raised != index:
+            if streak.raised != index or streak.count < MIN_LIMIT:
                 continue
             ladder = policy.ladder(name, key.kind, streak.tool)
             if ladder is None:

@@ -47,7 +47,8 @@ class Streak:
         key: what is counted.
         tool: the tool of the newest member.
         count: rounds that raised it.
-        instance: identity of this run of the streak: its key, its turn and its first call.
+        turn: the turn that it began in.
+        first: id and identity of its first call.
         raised: index of the round that raised it last.
         touched: index of the round that held a member last, raised or not.
         calls: positions (round, exchange) of its newest members, at most 32.
@@ -59,13 +60,19 @@ class Streak:
     key: Key
     tool: str
     count: int
-    instance: bytes
+    turn: bytes
+    first: tuple[str, bytes]
     raised: int
     touched: int
     calls: tuple[tuple[int, int], ...]
     signatures: frozenset[str | bytes] = frozenset()
     refusals: int = 0
     category: str = ""
+
+    @property
+    def instance(self) -> bytes:
+        """Identity of this run of the streak: its key, its turn and its first call. The same in every later request."""
+        return digest("instance", self.key.digest(), self.turn, *self.first)
 
     def shares_a_call(self, other: Streak) -> bool:
         """Whether a call is a member of both."""
@@ -129,9 +136,8 @@ class Draft:
         )
 
     def _new(self, key: Key, first: JudgedExchange) -> Streak:
-        call = first.exchange.call
-        instance = digest("instance", key.digest(), self.round.turn, call.id, first.key)
-        return Streak(key, first.tool, 0, instance, self.round.index, self.round.index, ())
+        index, began = self.round.index, (first.exchange.call.id, first.key)
+        return Streak(key, first.tool, 0, self.round.turn, began, raised=index, touched=index, calls=())
 
 
 def _bounded(known: frozenset[str | bytes], more: Iterable[str | bytes]) -> frozenset[str | bytes]:
