@@ -249,22 +249,22 @@ def test_rows_as_they_should_be_are_right() -> None:
         (
             0,
             lambda row: replace(row, ended="guard", executed=8),
-            "looping-agent, chat, observe: words of the guard after 8 executions, not cap of the demo after 16",
+            "looping-agent, chat, observe: ended by guard after 8 executions, not by cap after 16",
         ),
         (
             1,
             lambda row: replace(row, executed=9),
-            "looping-agent, chat, enforce: words of the guard after 9 executions, not words of the guard after 1 to 8",
+            "looping-agent, chat, enforce: ended by guard after 9 executions, not by guard after 1 to 8",
         ),
         (
             7,
             lambda row: replace(row, executed=4),
-            "learning-agent, messages, enforce: words of the model after 4 executions, not words of the model after 3",
+            "learning-agent, messages, enforce: ended by model after 4 executions, not by model after 3",
         ),
         (
             9,
             lambda row: replace(row, ended="error", executed=0),
-            "denied-agent, responses, enforce: error after 0 executions, not words of the guard after 1 to 6",
+            "denied-agent, responses, enforce: ended by error after 0 executions, not by guard after 1 to 6",
         ),
         (
             11,

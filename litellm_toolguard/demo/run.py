@@ -49,6 +49,7 @@ def run_demo(output: Format, signals: Signals) -> int:
         return EXIT_CANNOT_RUN
     try:
         rows = _all_rows(signals)
+        signals.check()
     except Interrupted as interrupted:
         return interrupted.exit_code
     except ProxyError as error:

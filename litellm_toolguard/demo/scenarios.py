@@ -28,7 +28,7 @@ class Expected:
 
     def __str__(self) -> str:
         count = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
-        return f"{ENDED_BY[self.ended]} after {count}"
+        return f"{self.ended} after {count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,6 @@ class Row:
     text: str
     folder: tuple[tuple[str, str], ...]
 
-
-ENDED_BY: Final[dict[Ended, str]] = {
-    "cap": "cap of the demo",
-    "guard": "words of the guard",
-    "model": "words of the model",
-    "error": "error",
-}
 
 _UNTIL_THE_CAP: Final = Expected("cap", CAP, CAP)
 _ALL_ITS_WORK: Final = Expected("model", HEALTHY_CALLS, HEALTHY_CALLS)
@@ -140,7 +133,7 @@ def wrong_rows(rows: Sequence[Row]) -> list[str]:
 def _wrong(scenario: Scenario, observed: Row, enforced: Row) -> Iterator[str]:
     for row, expected in ((observed, scenario.observed), (enforced, scenario.enforced)):
         if row.ended != expected.ended or not expected.least <= row.executed <= expected.most:
-            yield f"{_name(row)}: {ENDED_BY[row.ended]} after {row.executed} tools executed, not {expected}"
+            yield f"{_name(row)}: ended by {row.ended} after {row.executed} executions, not by {expected}"
     if scenario.observed == scenario.enforced and replace(enforced, guard=observed.guard) != observed:
         yield f"{_name(enforced)}: the guard changed a run that it should leave alone"
 

@@ -8,19 +8,23 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
+from rich.box import HORIZONTALS
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from litellm_toolguard.demo.scenarios import ENDED_BY, Row
+from litellm_toolguard.demo.scenarios import Row
 from litellm_toolguard.notes import END_PREFIX
 
-_TEXT_CHARS: Final = 90
+_TEXT_CHARS: Final = 80
 # Where the output is no terminal, nothing has to fit into one.
 _PLAIN_WIDTH: Final = 160
-_COLUMNS: Final = ("model", "dialect", "guard", "requests", "tools executed", "ended by", "what the user read")
-_NUMBERS: Final = frozenset({"requests", "tools executed"})
+# In a narrower terminal the words stand below the table.
+_WIDE: Final = 120
+_COLUMNS: Final = ("model", "dialect", "guard", "requests", "executed", "ended by")
+_WORDS: Final = "what the user read"
+_NUMBERS: Final = frozenset({"requests", "executed"})
 _STYLES: Final = {"cap": "yellow", "guard": "green", "model": "", "error": "red"}
 
 
@@ -50,7 +54,10 @@ def print_table(rows: Sequence[Row]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
-    console.print(_table(rows))
+    wide = console.width >= _WIDE
+    console.print(_table(rows, with_words=wide))
+    for row in () if wide else rows:
+        console.print(Text(f"{row.model}, {row.dialect}, {row.guard}: {_words(row)}"))
 
 
 def print_json(rows: Sequence[Row]) -> None:
@@ -58,28 +65,32 @@ def print_json(rows: Sequence[Row]) -> None:
     print(json.dumps([_plain(row) for row in rows], indent=2))
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table()
+def _table(rows: Sequence[Row], *, with_words: bool) -> Table:
+    table = Table(box=HORIZONTALS, pad_edge=False)
     for name in _COLUMNS:
-        table.add_column(
-            name, justify="right" if name in _NUMBERS else "left", no_wrap=name in ("model", "dialect", "guard")
-        )
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+    if with_words:
+        table.add_column(_WORDS)
     for number, row in enumerate(rows):
+        words = (Text(_words(row)),) if with_words else ()
         # Two rows belong together: the same agent, observed and guarded.
-        table.add_row(*_cells(row), end_section=number % 2 == 1)
+        table.add_row(*_cells(row), *words, end_section=number % 2 == 1)
     return table
 
 
 def _cells(row: Row) -> tuple[Text, ...]:
     return (
         Text(row.model),
-        Text(f"{row.dialect}, streamed" if row.stream else row.dialect),
+        Text(f"{row.dialect}, stream" if row.stream else row.dialect),
         Text(row.guard),
         Text(str(row.requests)),
         Text(str(row.executed)),
-        Text(ENDED_BY[row.ended], style=_STYLES[row.ended]),
-        Text(_shortened(row.text) or "nothing yet"),
+        Text(row.ended, style=_STYLES[row.ended]),
     )
+
+
+def _words(row: Row) -> str:
+    return _shortened(row.text) or "nothing yet"
 
 
 def _shortened(text: str) -> str:
