@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import chain, repeat
+from json.encoder import encode_basestring
 from typing import Any
 
 from litellm_toolguard.transcript import ToolCall, ToolResult
 
 _DIGEST_BYTES = 16
-# An integer of this many digits is written out; a longer one keeps its exponent form, because expanding "1e999999999"
-# would take all memory there is.
-_MAX_INTEGER_DIGITS = 60
+# A longer exponent is compared as it was written: to Python, too, reading it would be work without a bound.
+_MAX_EXPONENT_CHARS = 20
 # Errors name their cause in the first lines; what follows is often a stack or a log that differs by addresses.
 _SIGNATURE_CHARS = 600
 # Shorter argument values ("1", "a") also occur in errors by chance; removing them would make different errors equal.
@@ -45,16 +45,20 @@ def digest(*parts: str | bytes) -> bytes:
     return blake2b(b"".join([lengths.encode(), b":", *raw]), digest_size=_DIGEST_BYTES).digest()
 
 
-def parse_arguments(arguments: Any) -> Any:
-    """The arguments as a JSON value: a mapping or list, or the wire's text where it is not JSON.
+class NumberText(str):
+    """A JSON number as it was written, so that no two different ones become equal by being rounded."""
 
-    Numbers with a fraction or an exponent are `Decimal`, so that no two different ones become equal.
-    """
+    __slots__ = ()
+
+
+def parse_arguments(arguments: Any) -> Any:
+    """The arguments as a JSON value: a mapping or list, or the wire's text where it is not JSON. Numbers of JSON text
+    are `NumberText`."""
     if not isinstance(arguments, str):
         return arguments
     try:
-        value = json.loads(arguments, parse_float=Decimal)
-    except (ValueError, RecursionError, InvalidOperation):
+        value = json.loads(arguments, parse_float=NumberText, parse_int=NumberText, parse_constant=NumberText)
+    except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, (dict, list)) else arguments
 
@@ -62,30 +66,82 @@ def parse_arguments(arguments: Any) -> Any:
 def canonical_arguments(parsed: Any) -> str:
     """One text for all spellings of the same arguments: key order, white space and number form (1, 1.0, 1e0) do not
     matter. Takes a value of `parse_arguments`; text that is not JSON stays text."""
-    if isinstance(parsed, str):
-        return "text:" + parsed
-    return "json:" + json.dumps(_plain(parsed), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "text:" + parsed if isinstance(parsed, str) else "json:" + canonical_json(parsed)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return _number(Decimal(repr(value)))
-    if isinstance(value, Decimal):
+def canonical_json(value: Any) -> str:
+    """A JSON value with sorted keys and numbers in one form. Nesting of any depth is walked without recursion."""
+    written: list[str] = []
+    waiting: list[_Token | Any] = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _Token):
+            written.append(node.text)
+        elif isinstance(node, dict):
+            waiting.extend(reversed(_object_parts(node)))
+        elif isinstance(node, (list, tuple)):
+            waiting.extend(reversed(_list_parts(node)))
+        else:
+            written.append(_scalar(node))
+    return "".join(written)
+
+
+class _Token:
+    """Text between values."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+_CLOSE_LIST, _CLOSE_OBJECT = _Token("]"), _Token("}")
+
+
+def _object_parts(node: dict[Any, Any]) -> list[Any]:
+    parts: list[Any] = []
+    for mark, key in zip(chain("{", repeat(",")), sorted(node, key=str), strict=False):
+        parts += (_Token(f"{mark}{encode_basestring(str(key))}:"), node[key])
+    return [*parts, _CLOSE_OBJECT] if parts else [_Token("{}")]
+
+
+def _list_parts(node: list[Any] | tuple[Any, ...]) -> list[Any]:
+    parts: list[Any] = []
+    for mark, item in zip(chain("[", repeat(",")), node, strict=False):
+        parts += (_Token(mark), item)
+    return [*parts, _CLOSE_LIST] if parts else [_Token("[]")]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, NumberText):
         return _number(value)
-    return value
+    if isinstance(value, str):
+        return encode_basestring(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _number(_digits_of(value))
 
 
-def _number(value: Decimal) -> int | dict[str, str]:
-    if not value.is_finite():
-        return {"\0number": str(value)}
-    shortest = value.normalize()
-    if shortest == shortest.to_integral_value() and shortest.adjusted() < _MAX_INTEGER_DIGITS:
-        return int(shortest)
-    return {"\0number": str(shortest)}
+def _digits_of(value: Any) -> str:
+    """A number in digits. Python writes out no integer beyond a limit; such a one is told apart in base 16."""
+    try:
+        return repr(value)
+    except ValueError:
+        return hex(value)
+
+
+def _number(written: str) -> str:
+    """Sign, digits without zeros at either end, and exponent: exact, whatever the size."""
+    mantissa, _, power = written.lower().partition("e")
+    whole, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    short = digits.rstrip("0")
+    if not (whole + fraction).isdecimal() or len(power) > _MAX_EXPONENT_CHARS:
+        return written
+    if not short:
+        return "0"
+    exponent = int(power or 0) - len(fraction) + len(digits) - len(short)
+    return f"{'-' if written.startswith('-') else ''}{short}e{exponent}"
 
 
 def call_key(call: ToolCall, parsed: Any) -> bytes:
@@ -112,22 +168,23 @@ def has_words(signature: str) -> bool:
 
 def without_echo(text: str, parsed: Any) -> str:
     """The text with every argument value that it repeats removed, longest first."""
-    for value in sorted(set(_string_values(parsed)), key=len, reverse=True):
+    for value in sorted(_echoes(parsed), key=lambda value: (-len(value), value)):
         if value in text:
             text = text.replace(value, "@")
     return text
 
 
-def _string_values(value: Any) -> Iterator[str]:
-    if isinstance(value, bool) or value is None:
-        return
-    if isinstance(value, (str, int, Decimal)):
-        text = str(value)
-        if _MIN_ECHO_CHARS <= len(text) <= _SIGNATURE_CHARS:
-            yield text
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _string_values(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _string_values(item)
+def _echoes(value: Any) -> set[str]:
+    """The scalar values anywhere in the arguments, as a tool would repeat them."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            waiting.extend(node.values())
+        elif isinstance(node, (list, tuple)):
+            waiting.extend(node)
+        elif isinstance(node, str) or (isinstance(node, (int, float)) and not isinstance(node, bool)):
+            text = node if isinstance(node, str) else _digits_of(node)
+            found |= {str(text)} if _MIN_ECHO_CHARS <= len(text) <= _SIGNATURE_CHARS else set()
+    return found

@@ -18,10 +18,7 @@ from litellm_toolguard.transcript import Dialect, Exchange, Round, RunEnd, Trans
 
 FAILURES = frozenset({"failed", "invalid_arguments", "unknown_tool"})
 _NOT_NOVEL_ROLES = frozenset({"think", "wait"})
-_CHANGING_ROLES = frozenset({"write", "shell", "unknown"})
-# What these return is mostly unmarked text, also in dialects without an error flag; a first call of its kind is taken
-# as work, because taking an edit for nothing would stop the test that is run after it.
-_CHANGING_WHEN_UNCLEAR = frozenset({"write", "shell"})
+_CHANGING_ROLES = frozenset({"shell", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +170,13 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
 
 def _may_change(role: Role, outcome: Outcome, first: bool, *, new: bool) -> bool:
     """A tool of an unknown role that is called again and returns the same again is no change: two such calls in turns
-    would else hide each other."""
+    would else hide each other. What writes and shells return is mostly unmarked text in dialects without an error flag;
+    it is taken for work, because taking an edit for nothing would stop the test that is run after it."""
+    if role == "write":
+        return outcome.kind in ("succeeded", "unclear")
     if role not in _CHANGING_ROLES:
         return False
-    if outcome.kind == "succeeded":
-        return new or role == "write"
-    return outcome.kind == "unclear" and first and role in _CHANGING_WHEN_UNCLEAR
+    return (outcome.kind == "succeeded" and new) or (outcome.kind == "unclear" and first and role == "shell")
 
 
 def _changed_files(judged: JudgedExchange) -> bool:

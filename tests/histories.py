@@ -66,7 +66,12 @@ class Spec:
 
 # ------------------------------------------------------------------------------------------------ neutral conversations
 
-ERRORS = ("Error: not found", "Error: no such thing as {arg}", "Error: 429 Too Many Requests", "Permission denied by user")
+ERRORS = (
+    "Error: not found",
+    "Error: no such thing as {arg}",
+    "Error: 429 Too Many Requests",
+    "Permission denied by user",
+)
 READS, WRITES, OTHERS = ("read_file", "grep"), ("write_file", "edit_file"), ("bash", "think", "open_app", "job_status")
 
 
@@ -92,7 +97,9 @@ def neutral_steps(draw: st.DrawFn) -> list[dict[str, Any]]:
             for batch in draw(st.lists(st.lists(_same_evidence(), min_size=1, max_size=2), min_size=1, max_size=2))
         ]
         steps.append({"times": draw(st.integers(1, 7)), "steps": rounds})
-        steps += draw(st.sampled_from(([], [], [{"user": f"go on {segment}"}], [{"user": REMINDER}], [{"user": EVENT}])))
+        steps += draw(
+            st.sampled_from(([], [], [{"user": f"go on {segment}"}], [{"user": REMINDER}], [{"user": EVENT}]))
+        )
     return steps
 
 
@@ -108,7 +115,7 @@ def _step(spec: Spec, segment: str) -> dict[str, Any]:
     return {"tool": spec.tool, "args": args, "result": spec.result, "error": spec.error}
 
 
-# --------------------------------------------------------------------------------------------------- decorated histories
+# -------------------------------------------------------------------------------------------------- decorated histories
 
 REMINDER = "<system-reminder>\nThe list is empty.\n</system-reminder>"
 EVENT = "<task-notification>\n<task-id>t1</task-id>\n</task-notification>"
@@ -263,7 +270,9 @@ def _responses(batch: Sequence[Spec], number: int, look: Look) -> Iterator[dict[
         action = {"type": "search", "query": batch[0].result}
         yield {"type": "web_search_call", "id": f"ws_{number}", "status": "completed", "action": action}
     for name, spec in zip(names, batch, strict=True):
-        kind = {"custom": "custom_tool_call_output", "shell": "shell_call_output"}.get(look.shape, "function_call_output")
+        kind = {"custom": "custom_tool_call_output", "shell": "shell_call_output"}.get(
+            look.shape, "function_call_output"
+        )
         content = [{"stdout": spec.result}] if look.shape == "shell" else _content("responses", spec, look)
         yield {**extra, "type": kind, "call_id": name, "output": content}
 
@@ -304,7 +313,18 @@ def serve(dialect: Dialect, history: Sequence[Part], policy: Policy, store: Memo
 
 _NUMBER_TEXTS = ('{"n": 1e999999}', '{"n": 1e9999999}', '{"n": -1e-9999999}', '{"n": NaN}', '{"n": -Infinity}')
 _TEXTS = (
-    *("", "x", "\ud800", "\0", "call_1_0", "Error: no", "Permission denied by user", "[toolguard] ", "{", '{"error": 1}'),
+    *(
+        "",
+        "x",
+        "\ud800",
+        "\0",
+        "call_1_0",
+        "Error: no",
+        "Permission denied by user",
+        "[toolguard] ",
+        "{",
+        '{"error": 1}',
+    ),
     *("Exit code: --5", "Exit code: ²", "Exit code: " + "9" * 11, "<returncode>-</returncode>", "<tool_use_error>"),
     *('{"a": 1, "a": "b"}', "[1,", '{"n": ' + "9" * 5000 + "}", "read_file", "tool", "assistant", "function", "custom"),
     *_NUMBER_TEXTS,
@@ -351,17 +371,22 @@ def _break(draw: st.DrawFn, items: list[Any]) -> None:
     holder, key = _a_place(draw, items)
     action = draw(st.sampled_from(("replace", "replace", "replace", "delete", "insert", "again", "move")))
     if action == "replace":
-        holder[key] = draw(junk)
+        holder[key] = _some(draw)
     elif action == "delete":
         del holder[key]
     elif isinstance(holder, dict):
-        holder[draw(st.sampled_from(("type", "role", "content", "output", "tool_calls", "id", "name")))] = draw(junk)
+        holder[draw(st.sampled_from(("type", "role", "content", "output", "tool_calls", "id", "name")))] = _some(draw)
     elif action == "insert":
-        holder.insert(key, draw(junk))
+        holder.insert(key, _some(draw))
     elif action == "again":
         holder.insert(key, copy.deepcopy(holder[key]))
     else:
         holder.insert(draw(st.integers(0, len(holder))), holder.pop(key))
+
+
+def _some(draw: st.DrawFn) -> Any:
+    """A copy, because the next break may happen inside it."""
+    return copy.deepcopy(draw(junk))
 
 
 def _a_place(draw: st.DrawFn, items: list[Any]) -> tuple[Any, Any]:

@@ -32,7 +32,7 @@ def _expected(line: str, detector: str) -> tuple[int, str, str]:
 DEFAULT_DETECTOR = {"turns": "repeated-call", "failing": "", "repeated-call": "", "denied-call": "denied-call"}
 
 
-@pytest.mark.parametrize(("case", "file", "dialect"), _cases())
+@pytest.mark.parametrize(("case", "file", "dialect"), list(_cases()))
 def test_case(case: dict[str, Any], file: str, dialect: Dialect) -> None:
     """The guard says exactly what the case expects, at exactly these rounds; nothing where nothing is expected."""
     seen = live(dialect, case["steps"], load_policy(case.get("policy")), case.get("request"))

@@ -380,7 +380,7 @@ def test_a_note_takes_another_result_of_the_round_where_the_last_one_cannot_carr
 
 
 def test_a_note_without_a_carrier_stands_in_a_message_behind_the_round() -> None:
-    """In Messages it is a text block behind the results, in the others a message of its own."""
+    """The history that the client sends later is the same up to there."""
     shell = {"type": "shell_call", "call_id": "2", "action": {}}
     in_responses = noted("responses", {"input": [shell, output("2", [{"stdout": "B"}], "shell_call_output")]})
     behind = noted(
@@ -402,11 +402,19 @@ def test_a_note_without_a_carrier_stands_in_a_message_behind_the_round() -> None
         "role": "user",
         "content": [{"type": "input_text", "text": "NOTE"}],
     }
-    assert behind[-1]["content"] == [text("NOTE"), text("and?")]
+    assert behind[1:] == [says("user", text("NOTE")), says("user", text("and?"))]
 
 
-def test_a_note_of_the_provider_s_own_round_that_nothing_follows_is_left_out() -> None:
-    """There is no place for it in an assistant's message."""
-    items = [says("assistant", use("web_search", "s", "server_tool_use"))]
+def test_a_note_never_stands_between_a_call_and_its_result() -> None:
+    """Behind a provider's round with calls of the client beside it, the note follows their results."""
+    search = (
+        use("web_search", "s", "server_tool_use"),
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+    )
+    history = [says("assistant", *search, use("a", "1")), says("user", result("1", "x"), text("and?"))]
+    first = parse("messages", {"messages": history}).rounds[0]
+    edited = with_notes("messages", {"messages": history}, [Note(first, "NOTE")])
+    waiting = with_notes("messages", {"messages": history[:1]}, [Note(first, "NOTE")])
 
-    assert noted("messages", {"messages": items}) == items
+    assert edited["messages"][1]["content"] == [result("1", "x"), text("NOTE"), text("and?")]
+    assert waiting["messages"] == history[:1]

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from litellm_toolguard.canonical import error_signature
-from litellm_toolguard.detectors.recovery import recovered_tools
+from litellm_toolguard.detectors.recovery import recovered_tools, works
 from litellm_toolguard.evidence import JudgedExchange, JudgedRound
 from litellm_toolguard.roles import shell_command, target_path
 from litellm_toolguard.streaks import Draft, Key, Member, Streak, Streaks, by_key, members
@@ -39,10 +39,11 @@ def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     """The streaks after one more round."""
     draft = Draft.of(streaks, judged)
     recovered = recovered_tools(judged, draft.streaks)
+    signatures = {signature for streak in draft.streaks.values() for signature in streak.signatures}
     freed = {
         target
         for exchange in judged.exchanges
-        if exchange.outcome.kind == "succeeded" and (target := _target(exchange)) is not None
+        if works(exchange, signatures) and (target := _target(exchange)) is not None
     }
     draft.clear(lambda streak: _is_over(streak, recovered, freed))
     denied = (member for member in members(judged) if _counts(member))

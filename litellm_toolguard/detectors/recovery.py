@@ -13,10 +13,16 @@ def recovered_tools(judged: JudgedRound, streaks: Streaks) -> frozenset[str]:
     counted: dict[str, set[str | bytes]] = {}
     for streak in streaks.values():
         counted.setdefault(streak.tool, set()).update(streak.signatures)
-    return frozenset(exchange.tool for exchange in judged.exchanges if _is_over(exchange, counted.get(exchange.tool)))
+    return frozenset(exchange.tool for exchange in judged.exchanges if works(exchange, counted.get(exchange.tool)))
 
 
-def _is_over(exchange: JudgedExchange, counted: set[str | bytes] | None) -> bool:
+def works(exchange: JudgedExchange, counted: set[str | bytes] | None) -> bool:
+    """Whether the exchange shows that its tool works.
+
+    Args:
+        exchange: the exchange.
+        counted: what the streaks' members ended in; None where there is no streak.
+    """
     outcome = exchange.outcome
     if outcome.kind == "succeeded" or outcome.user_words:
         return True

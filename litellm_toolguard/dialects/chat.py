@@ -16,6 +16,7 @@ from litellm_toolguard.dialects.history import (
     edit_items,
     is_text,
     items_of,
+    role_of,
     text_and_opaque,
 )
 from litellm_toolguard.transcript import Location, ToolCall, ToolResult, Transcript
@@ -47,7 +48,7 @@ def _own_message(text: str) -> dict[str, Any]:
 
 def _read_message(history: History, index: int, message: Any) -> None:
     here = Location(index)
-    role = message.get("role") if isinstance(message, dict) else None
+    role = role_of(message)
     if role == "assistant":
         _read_assistant(history, index, message)
     elif role in ("tool", "function"):
@@ -63,7 +64,7 @@ def _read_assistant(history: History, index: int, message: dict[str, Any]) -> No
     history.assistant_text(text, Location(index))
     calls = [
         call
-        for part, raw in enumerate(message.get("tool_calls") or ())
+        for part, raw in enumerate(_tool_calls(history, index, message.get("tool_calls")))
         if (call := _call(history, raw, Location(index, part))) is not None
     ]
     legacy = message.get("function_call")
@@ -72,6 +73,13 @@ def _read_assistant(history: History, index: int, message: dict[str, Any]) -> No
         call = call_of(_legacy_id(name), name, legacy.get("arguments"), Location(index), history)
         calls += [call] if call is not None else []
     history.calls(index, calls)
+
+
+def _tool_calls(history: History, index: int, raw: Any) -> Sequence[Any]:
+    if raw is None or isinstance(raw, list):
+        return raw or ()
+    history.problem(Location(index), "`tool_calls` is not a list")
+    return ()
 
 
 def _call(history: History, raw: Any, here: Location) -> ToolCall | None:
@@ -87,7 +95,7 @@ def _call(history: History, raw: Any, here: Location) -> ToolCall | None:
 
 def _legacy_id(name: Any) -> str:
     """Legacy calls have no id; their result names the function instead."""
-    return f"function:{name}"
+    return f"function:{name}" if isinstance(name, str) else ""
 
 
 def _result_id(message: dict[str, Any]) -> str:

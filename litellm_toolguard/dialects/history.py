@@ -6,11 +6,12 @@ change what an earlier request looked like, and with it the notes that were alre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from litellm_toolguard import notes as sentences
+from litellm_toolguard.canonical import canonical_json
 from litellm_toolguard.errors import PayloadError
 from litellm_toolguard.transcript import (
     Dialect,
@@ -26,9 +27,6 @@ from litellm_toolguard.transcript import (
     UserInput,
 )
 from litellm_toolguard.user_input import classify_input
-
-# Deeper arguments cannot be walked within Python's recursion limit; no tool of the field comes near.
-MAX_ARGUMENT_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,7 @@ class History:
         self._events: list[_OpenRound | UserInput | RunEnd] = []
         self._problems: list[Problem] = []
         self._newest: _OpenRound | None = None
+        self._newest_at = 0
         self._after_assistant = False
 
     def calls(self, item: int, calls: Sequence[ToolCall]) -> None:
@@ -81,7 +80,7 @@ class History:
             newest.calls.extend(calls)
             newest.end = item
         else:
-            self._newest = _OpenRound(list(calls), item)
+            self._newest, self._newest_at = _OpenRound(list(calls), item), len(self._events)
             self._events.append(self._newest)
         self._after_assistant = True
 
@@ -139,11 +138,11 @@ class History:
 
     def _behind_provider_rounds(self, newest: _OpenRound) -> None:
         """The provider's tools of the same answer ran before the client's: their rounds stand first."""
-        if newest.results or self._events[-1] is newest:
+        if newest.results:
             return
-        at = self._events.index(newest)
-        if all(isinstance(event, _OpenRound) and event.by_provider for event in self._events[at + 1 :]):
-            self._events.append(self._events.pop(at))
+        behind = self._events[self._newest_at + 1 :]
+        if all(isinstance(event, _OpenRound) and event.by_provider for event in behind):
+            self._events[self._newest_at :] = [*behind, newest]
 
 
 def items_of(request: Mapping[str, Any], key: str) -> Sequence[Any]:
@@ -168,26 +167,7 @@ def call_of(
     if not isinstance(raw_id, str):
         history.problem(location, "a tool call without an id")
         return None
-    if too_deep(arguments):
-        history.problem(location, "tool arguments are nested too deeply")
-        return None
     return ToolCall(raw_id, name, arguments, location, **more)
-
-
-def too_deep(value: Any) -> bool:
-    """Whether a JSON value is nested deeper than `MAX_ARGUMENT_DEPTH`."""
-    level: list[Any] = [value]
-    for _ in range(MAX_ARGUMENT_DEPTH):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
-
-
-def _children(node: Any) -> Iterable[Any]:
-    if isinstance(node, dict):
-        return node.values()
-    return node if isinstance(node, list) else ()
 
 
 def text_and_opaque(content: Any, text_types: frozenset[str]) -> tuple[str, str]:
@@ -195,9 +175,9 @@ def text_and_opaque(content: Any, text_types: frozenset[str]) -> tuple[str, str]
     if isinstance(content, str):
         return content, ""
     if not isinstance(content, list):
-        return "", "" if content is None else repr(content)
+        return "", "" if content is None else canonical_json(content)
     texts = [part["text"] for part in content if is_text(part, text_types)]
-    opaque = [repr(_without_cache_mark(part)) for part in content if not is_text(part, text_types)]
+    opaque = [canonical_json(_without_cache_mark(part)) for part in content if not is_text(part, text_types)]
     return "\n".join(texts), "\n".join(opaque)
 
 
@@ -208,7 +188,19 @@ def _without_cache_mark(part: Any) -> Any:
 
 def is_text(part: Any, text_types: frozenset[str]) -> bool:
     """Whether a content part is a text part."""
-    return isinstance(part, dict) and part.get("type") in text_types and isinstance(part.get("text"), str)
+    return type_of(part) in text_types and isinstance(part.get("text"), str)
+
+
+def type_of(part: Any) -> str:
+    """The `type` of a content part or item; empty where it has none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def role_of(message: Any) -> str:
+    """The `role` of a message; empty where it has none."""
+    role = message.get("role") if isinstance(message, dict) else None
+    return role if isinstance(role, str) else ""
 
 
 def appended(content: Any, text: str, text_type: str) -> Any:

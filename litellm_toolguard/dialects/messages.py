@@ -15,7 +15,9 @@ from litellm_toolguard.dialects.history import (
     edit_items,
     is_text,
     items_of,
+    role_of,
     text_and_opaque,
+    type_of,
 )
 from litellm_toolguard.transcript import Location, ToolCall, ToolResult, Transcript
 
@@ -28,7 +30,7 @@ def parse(request: Mapping[str, Any]) -> Transcript:
     """Read a Messages request body. Raises `PayloadError` when `messages` is no list."""
     history = History()
     for index, message in enumerate(items_of(request, "messages")):
-        role = message.get("role") if isinstance(message, dict) else None
+        role = role_of(message)
         if role == "assistant":
             _read_assistant(history, index, message.get("content"))
         elif role == "user":
@@ -39,11 +41,13 @@ def parse(request: Mapping[str, Any]) -> Transcript:
 
 
 def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:
-    """The request with the notes appended to `tool_result` blocks, or as a text block behind the round's results."""
+    """The request with the notes appended to `tool_result` blocks; where that is not possible, as a text block behind
+    the round's results, or in a user message of their own behind a provider's round."""
     edited = edit_items(request["messages"], notes, _append, message=None)
-    for note in notes:
-        if note.carrier is None:
-            _add_text_block(edited, note)
+    # From the last to the first, so that a message that is added moves no place that is still to be found.
+    own = [note for note in notes if note.carrier is None]
+    for note in sorted(own, key=lambda note: note.round.end, reverse=True):
+        _add_text(edited, note)
     return {**request, "messages": edited}
 
 
@@ -54,22 +58,22 @@ def _append(message: dict[str, Any], carrier: Location, text: str) -> dict[str, 
     return {**message, "content": content}
 
 
-def _add_text_block(edited: list[Any], note: Note) -> None:
-    """Behind the results in their own message; behind a provider's tools in the next message, if that is the user's."""
-    ends_with_user = edited[note.round.end]["role"] == "user"
-    at = note.round.end if ends_with_user else note.round.end + 1
-    if at >= len(edited) or edited[at].get("role") != "user":
-        return
-    content = edited[at].get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    behind = max((i + 1 for i, block in enumerate(blocks) if _type_of(block) == "tool_result"), default=0)
-    blocks.insert(behind, {"type": "text", "text": note.text})
-    edited[at] = {**edited[at], "content": blocks}
+def _add_text(edited: list[Any], note: Note) -> None:
+    block = {"type": "text", "text": note.text}
+    end = note.round.end
+    with_results = next((at for at in (end, end + 1) if at < len(edited) and _holds(edited[at], "tool_result")), None)
+    if with_results is not None:
+        blocks = list(edited[with_results]["content"])
+        behind = max(at + 1 for at, each in enumerate(blocks) if type_of(each) == "tool_result")
+        edited[with_results] = {**edited[with_results], "content": [*blocks[:behind], block, *blocks[behind:]]}
+    elif not _holds(edited[end], "tool_use"):
+        # Behind a call that waits for its result nothing may be put between the two.
+        edited.insert(end + 1, {"role": "user", "content": [block]})
 
 
-def _type_of(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, dict) else None
-    return kind if isinstance(kind, str) else ""
+def _holds(message: Any, kind: str) -> bool:
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, list) and any(type_of(block) == kind for block in content)
 
 
 def _read_assistant(history: History, index: int, content: Any) -> None:
@@ -82,7 +86,7 @@ def _read_assistant(history: History, index: int, content: Any) -> None:
     server_results = _server_results(content)
     calls: list[ToolCall] = []
     for part, block in enumerate(content):
-        here, kind = Location(index, part), _type_of(block)
+        here, kind = Location(index, part), type_of(block)
         if kind == "text" and isinstance(block.get("text"), str):
             history.assistant_text(block["text"], here)
         elif kind == "tool_use":
@@ -98,7 +102,7 @@ def _server_results(content: list[Any]) -> dict[str, tuple[int, dict[str, Any]]]
     return {
         block["tool_use_id"]: (part, block)
         for part, block in enumerate(content)
-        if _type_of(block).endswith("_tool_result") and isinstance(block.get("tool_use_id"), str)
+        if type_of(block).endswith("_tool_result") and isinstance(block.get("tool_use_id"), str)
     }
 
 
@@ -116,7 +120,7 @@ def _read_server_call(
 def _server_result(block: dict[str, Any], here: Location) -> ToolResult:
     content = block.get("content")
     text, opaque = text_and_opaque(content, _TEXT_TYPES)
-    failed = block.get("is_error") is True or _type_of(content).endswith("_error")
+    failed = block.get("is_error") is True or type_of(content).endswith("_error")
     if failed and isinstance(content, dict):
         text = str(content.get("error_code", ""))
     return ToolResult(text, failed, opaque, here, carries_text=False)
@@ -132,7 +136,7 @@ def _read_user(history: History, index: int, content: Any) -> None:
     words = False
     attachment: Location | None = None
     for part, block in enumerate(content):
-        here, kind = Location(index, part), _type_of(block)
+        here, kind = Location(index, part), type_of(block)
         if kind == "tool_result":
             _read_result(history, block, here)
             words = True
@@ -158,7 +162,7 @@ def _read_result(history: History, block: dict[str, Any], here: Location) -> Non
 
 def _words_allowed(request: Mapping[str, Any]) -> bool:
     choice = request.get("tool_choice")
-    forced = _type_of(choice) in _FORCED_CHOICES
+    forced = type_of(choice) in _FORCED_CHOICES
     config = request.get("output_config")
     answer = request.get("output_format") or (config.get("format") if isinstance(config, dict) else None)
-    return not forced and _type_of(answer) != "json_schema"
+    return not forced and type_of(answer) != "json_schema"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from litellm_toolguard.canonical import canonical_json
 from litellm_toolguard.dialects.history import (
     History,
     Note,
@@ -17,7 +18,9 @@ from litellm_toolguard.dialects.history import (
     call_of,
     edit_items,
     is_text,
+    role_of,
     text_and_opaque,
+    type_of,
 )
 from litellm_toolguard.errors import PayloadError
 from litellm_toolguard.transcript import Location, ToolResult, Transcript
@@ -111,7 +114,7 @@ def _own_message(text: str) -> dict[str, Any]:
 
 def _read_item(history: History, index: int, item: Any) -> None:
     here = Location(index)
-    kind = str(item.get("type", "message")) if isinstance(item, dict) else ""
+    kind = type_of(item) or ("message" if role_of(item) else "")
     if kind == "message":
         _read_message(history, index, item)
     elif kind in _CLIENT_CALLS:
@@ -125,7 +128,7 @@ def _read_item(history: History, index: int, item: Any) -> None:
 
 
 def _read_message(history: History, index: int, item: dict[str, Any]) -> None:
-    role, content = item.get("role"), item.get("content")
+    role, content = role_of(item), item.get("content")
     if role == "assistant":
         text, _ = text_and_opaque(content, _TEXT_TYPES)
         history.assistant_text(text, Location(index))
@@ -164,11 +167,12 @@ def _read_provider_call(history: History, item: dict[str, Any], here: Location, 
         history.problem(here, "a provider's tool call without its arguments")
         return
     name = spec.name if spec.name is not None else item.get("name")
-    call = call_of(str(item.get("id", "")), name, arguments, here, history, executed_by="provider")
+    raw_id = item.get("id")
+    call = call_of(raw_id if isinstance(raw_id, str) else "", name, arguments, here, history, executed_by="provider")
     if call is None:
         return
     output = item.get(spec.output) if spec.output is not None else None
-    text, opaque = (output, "") if isinstance(output, str) else ("", "" if output is None else repr(output))
+    text, opaque = (output, "") if isinstance(output, str) else ("", "" if output is None else canonical_json(output))
     failed = item.get("status") in ("failed", "incomplete") or item.get("error") is not None
     if failed and not text:
         text = _error_text(item.get("error"))
