@@ -204,6 +204,7 @@ def test_the_config_at_the_top_level_is_the_one_that_the_demo_runs() -> None:
 
 def test_without_the_extra_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence, no traceback."""
+    monkeypatch.setattr(demo_run, "_NEEDED", ("json", "uvicorn", "anthropic"))
     monkeypatch.setitem(sys.modules, "anthropic", None)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = CliRunner().invoke(main, ["demo"])
@@ -284,6 +285,7 @@ def test_a_wrong_row_is_named(
 ) -> None:
     """By a line of its own, behind the table, and by the exit code."""
     rows = changed(index, change)
+    monkeypatch.setattr(demo_run, "_NEEDED", ())
     monkeypatch.setattr(demo_run, "_all_rows", lambda _: rows)
     result = CliRunner().invoke(main, ["demo"])
 
