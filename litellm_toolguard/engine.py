@@ -1,6 +1,6 @@
 """Transcript, policy and stored facts in; one decision out. The only place where detectors run.
 
-The history is folded once. At every round the streaks that the round raised are compared with their ladders, which
+The history is walked once. At every round the streaks that the round raised are compared with their ladders, which
 gives the notes that belong to that round; the newest round also gives the verdict. Both depend on earlier rounds and on
 stored facts only, so a longer history gets the same notes at the same places.
 
@@ -17,16 +17,13 @@ from typing import Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.canonical import digest
-from litellm_toolguard.detectors import CLEARED_BY_EVENTS, FOLDS
-from litellm_toolguard.detectors.failing_call import RERUN
 from litellm_toolguard.dialects.history import Note
-from litellm_toolguard.evidence import Cleared, JudgedRound, steps
-from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, RERUN_HINT, DetectorName, EndAction, Ladder, Policy
-from litellm_toolguard.streaks import Streak, Streaks
-from litellm_toolguard.transcript import RunEnd, Transcript
+from litellm_toolguard.policy import DetectorName, EndAction, Policy
+from litellm_toolguard.streaks import Streak
+from litellm_toolguard.transcript import Transcript
+from litellm_toolguard.walk import Facts, Place, Raised, Walk, placed_notes, sentence_facts, walked
 
 Action: TypeAlias = Literal["pass", "hint", "stop", "reject"]
-Facts: TypeAlias = Mapping[bytes, int]
 FactLookup: TypeAlias = Callable[[Iterable[bytes]], Facts]
 
 SEVERITY: Final[Mapping[Action, int]] = {"pass": 0, "hint": 1, "stop": 2, "reject": 3}
@@ -88,53 +85,6 @@ class Decision:
         return digest("decision", self.finding.instance, self.action, str(self.finding.count)).hex()[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
-    """A streak as one round left it.
-
-    Args:
-        streak: the streak.
-        ladder: its ladder; None for a streak that only hints.
-        allowed: whether the policy lets it pass.
-    """
-
-    streak: Streak
-    hint: int | None
-    ladder: Ladder | None
-    allowed: bool
-
-    @property
-    def over(self) -> bool:
-        return self.ladder is not None and self.streak.count >= self.ladder.end
-
-    @property
-    def last(self) -> bool:
-        """Whether the next round of its kind ends the run."""
-        return self.ladder is not None and self.streak.count == self.ladder.end - 1
-
-    @property
-    def at_hint(self) -> bool:
-        return self.streak.count == self.hint
-
-
-@dataclass(frozen=True, slots=True)
-class _RoundState:
-    """What is known when a round is folded in."""
-
-    round: JudgedRound
-    raised: tuple[_Raised, ...]
-
-
-@dataclass(slots=True)
-class _Fold:
-    """The running state of the fold over a whole history."""
-
-    streaks: dict[DetectorName, Streaks] = field(default_factory=lambda: {name: {} for name in DETECTORS})
-    rounds: list[_RoundState] = field(default_factory=list)
-    ends: dict[bytes, int] = field(default_factory=dict)
-    new_words: bool = True
-
-
 def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decision:
     """The decision on one request.
 
@@ -143,143 +93,66 @@ def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decisi
         policy: the policy.
         lookup: gives the stored facts of the given streak instances; unknown ones are absent. Called at most once.
     """
-    fold = _folded(transcript, policy)
-    facts = _facts(fold, lookup)
-    verdicts = tuple(_verdicts(fold, transcript, facts))
-    lowered = {finding.instance: finding.count for finding in verdicts if finding.action == "hint"}
-    placed = tuple(_placed_notes(fold.rounds, {**facts, **lowered}))
-    findings = sorted((*verdicts, *_hints(fold, placed, lowered)), key=_order)
-    acting = [finding for finding in findings if not finding.allowed]
-    chosen = max(acting, key=_severity, default=None)
-    ends = chosen is not None and SEVERITY[chosen.action] >= SEVERITY["stop"]
-    due = {finding.instance: finding.count for finding in acting if finding.action == "hint"}
+    walk = walked(transcript, policy)
+    facts = _facts(walk, lookup)
+    ends = tuple(verdicts(walk, facts, words_allowed=transcript.words_allowed))
+    lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
+    placed = tuple(placed_notes(walk.rounds, {**facts, **lowered}))
+    findings = (*ends, *hints(walk, placed[-1] if placed else None))
+    chosen = chosen_of(findings)
+    over = chosen is not None and SEVERITY[chosen.action] >= SEVERITY["stop"]
+    due = {finding.instance: finding.count for finding in findings if finding.action == "hint" and not finding.allowed}
     return Decision(
         action="pass" if chosen is None else chosen.action,
         finding=chosen,
         also=tuple(finding for finding in findings if finding is not chosen),
-        notes=() if ends else tuple(Note(place.state.round.round, place.text) for place in placed),
-        remember={} if ends else {instance: count for instance, count in due.items() if instance not in facts},
+        notes=() if over else tuple(Note(place.state.round.round, place.text) for place in placed),
+        remember={} if over else {instance: count for instance, count in due.items() if instance not in facts},
         words=_words(chosen),
         not_inspected=tuple(problem.reason for problem in transcript.problems),
     )
 
 
-def _folded(transcript: Transcript, policy: Policy) -> _Fold:
-    fold = _Fold()
-    for step in steps(transcript, policy):
-        if isinstance(step, JudgedRound):
-            _fold_round(fold, step, policy)
-        elif isinstance(step, RunEnd):
-            _fold_end(fold)
-        else:
-            _fold_input(fold, step)
-    return fold
-
-
-def _fold_round(fold: _Fold, judged: JudgedRound, policy: Policy) -> None:
-    fold.streaks = {name: detect(fold.streaks[name], judged) for name, detect in FOLDS.items()}
-    raised = tuple(_raised(fold.streaks, judged.index, policy)) if judged.complete else ()
-    fold.rounds.append(_RoundState(judged, raised))
-
-
-def _fold_end(fold: _Fold) -> None:
-    """An earlier end belongs to the streaks of the round before it that had reached their end."""
-    fold.new_words = False
-    newest = fold.rounds[-1].raised if fold.rounds else ()
-    for raised in newest:
-        if raised.over and _is_alive(fold, raised.streak):
-            key = raised.streak.key.digest()
-            fold.ends[key] = fold.ends.get(key, 0) + 1
-
-
-def _fold_input(fold: _Fold, step: Cleared) -> None:
-    fold.new_words = fold.new_words or step.by_user
-    cleared = DETECTORS if step.by_user else CLEARED_BY_EVENTS
-    fold.streaks = {name: {} if name in cleared else streaks for name, streaks in fold.streaks.items()}
-
-
-def _raised(streaks: Mapping[DetectorName, Streaks], index: int, policy: Policy) -> Iterator[_Raised]:
-    for name in DETECTORS:
-        for key, streak in streaks[name].items():
-            if streak.raised != index or streak.count < MIN_LIMIT:
-                continue
-            ladder = policy.ladder(name, key.kind, streak.tool)
-            if ladder is None:
-                continue
-            allowed = policy.allows(name, streak.tool)
-            if key.kind == RERUN:
-                yield _Raised(streak, RERUN_HINT, None, allowed)
-            else:
-                yield _Raised(streak, ladder.hint, ladder, allowed)
-
-
-def _is_alive(fold: _Fold, streak: Streak) -> bool:
-    return fold.streaks[streak.key.detector].get(streak.key) is streak
-
-
-# -------------------------------------------------------------------------------------------------------------- facts
-
-
-def _facts(fold: _Fold, lookup: FactLookup) -> Facts:
+def _facts(walk: Walk, lookup: FactLookup) -> Facts:
     """The facts of every streak that ever reached its end (a note may stand there), and of the living streaks that may
     speak for one of those. Nothing is asked for a history without such a streak."""
-    over = [raised.streak for state in fold.rounds for raised in state.raised if raised.over]
+    over = [raised.streak for state in walk.rounds for raised in state.raised if raised.over]
     if not over:
         return {}
-    alive = [streak for streaks in fold.streaks.values() for streak in streaks.values()]
-    speaking = {other.instance for other in alive if any(other.shares_a_call(streak) for streak in over)}
+    speaking = {other.instance for other in walk.alive() if any(other.shares_a_call(streak) for streak in over)}
     return lookup(sorted(speaking | {streak.instance for streak in over}))
 
 
-def _was_told(streak: Streak, fold: _Fold, facts: Facts) -> bool:
-    """Whether a note about the streak, or about a living one that shares a call with it, was sent at an earlier
-    round."""
-    newest = fold.rounds[-1].round.index
-    alive = (other for streaks in fold.streaks.values() for other in streaks.values())
-    return any(
-        facts[other.instance] < other.count or other.raised < newest
-        for other in alive
-        if other.instance in facts and other.shares_a_call(streak)
-    )
-
-
-# ----------------------------------------------------------------------------------------------------------- verdicts
-
-
-def _verdicts(fold: _Fold, transcript: Transcript, facts: Facts) -> Iterator[Finding]:
+def verdicts(walk: Walk, facts: Facts, *, words_allowed: bool) -> Iterator[Finding]:
     """What the streaks ask for that the newest round brought to their end, or beyond it. A streak that was not
     announced gets a note instead."""
-    for raised in _newest_raised(fold):
+    for raised in walk.newest():
         if not raised.over or raised.ladder is None:
             continue
-        told = raised.allowed or _was_told(raised.streak, fold, facts)
-        action = _end_action(raised.ladder.end_action, raised.streak, fold, transcript) if told else "hint"
+        told = raised.allowed or walk.was_told(raised.streak, facts, before=walk.rounds[-1].round.index)
+        wanted = raised.ladder.end_action
+        action = _end_action(wanted, raised.streak, walk, words_allowed) if told else "hint"
         yield _finding(raised, action)
 
 
-def _end_action(wanted: EndAction, streak: Streak, fold: _Fold, transcript: Transcript) -> Action:
-    earlier = fold.ends.get(streak.key.digest(), 0)
-    if not transcript.words_allowed or (earlier >= ENDS_BEFORE_REJECT and not fold.new_words):
+def _end_action(wanted: EndAction, streak: Streak, walk: Walk, words_allowed: bool) -> Action:
+    earlier = walk.ends.get(streak.key.digest(), 0)
+    if not words_allowed or (earlier >= ENDS_BEFORE_REJECT and not walk.new_words):
         return "reject"
     return wanted
 
 
-def _newest_raised(fold: _Fold) -> Iterator[_Raised]:
-    """The streaks that the newest round raised and that no input emptied since."""
-    newest = fold.rounds[-1].raised if fold.rounds else ()
-    return (raised for raised in newest if _is_alive(fold, raised.streak))
-
-
-def _hints(fold: _Fold, placed: tuple[_Place, ...], lowered: Facts) -> Iterator[Finding]:
-    """The notes that the newest round earned by itself."""
-    if not fold.rounds or not placed or placed[-1].state is not fold.rounds[-1]:
+def hints(walk: Walk, place: Place | None) -> Iterator[Finding]:
+    """The notes that the newest round earned by itself; `place` is the newest note of the history."""
+    if place is None or not walk.rounds or place.state is not walk.rounds[-1]:
         return
-    for raised in placed[-1].due:
-        if raised.streak.instance not in lowered and not raised.over and _is_alive(fold, raised.streak):
+    alive = {raised.streak.instance for raised in walk.newest()}
+    for raised in place.due:
+        if not raised.over and raised.streak.instance in alive:
             yield _finding(raised, "hint")
 
 
-def _finding(raised: _Raised, action: Action) -> Finding:
+def _finding(raised: Raised, action: Action) -> Finding:
     streak = raised.streak
     return Finding(
         detector=streak.key.detector,
@@ -289,80 +162,17 @@ def _finding(raised: _Raised, action: Action) -> Finding:
         count=streak.count,
         allowed=raised.allowed,
         instance=streak.instance,
-        sentence=_sentence_facts(streak),
+        sentence=sentence_facts(streak),
     )
 
 
-def _sentence_facts(streak: Streak) -> notes.Facts:
-    kind = streak.key.kind
-    return notes.Facts(
-        detector=f"{streak.key.detector}/{kind}" if kind else streak.key.detector,
-        tool=streak.tool,
-        count=streak.count,
-        sameness="same" if len(streak.signatures) == 1 else "varying",
-        refusals=streak.refusals,
-        category=streak.category,
-    )
-
-
-def _order(finding: Finding) -> int:
-    return DETECTORS.index(finding.detector)
-
-
-def _severity(finding: Finding) -> int:
-    return SEVERITY[finding.action]
+def chosen_of(findings: Iterable[Finding]) -> Finding | None:
+    """The one that decides: the most severe, and among equals the first."""
+    acting = (finding for finding in findings if not finding.allowed)
+    return max(acting, key=lambda finding: SEVERITY[finding.action], default=None)
 
 
 def _words(chosen: Finding | None) -> str:
     if chosen is None or chosen.action not in ("stop", "reject"):
         return ""
     return notes.end(chosen.sentence) if chosen.action == "stop" else notes.rejection(chosen.sentence)
-
-
-# -------------------------------------------------------------------------------------------------------------- notes
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The note of one round.
-
-    Args:
-        state: the round.
-        due: the streaks that earned it, the one that it is about first.
-    """
-
-    state: _RoundState
-    due: tuple[_Raised, ...]
-
-    @property
-    def text(self) -> str:
-        raised = self.due[0]
-        return notes.hint(_sentence_facts(raised.streak), last=raised.last or raised.over)
-
-
-def _placed_notes(rounds: Iterable[_RoundState], facts: Facts) -> Iterator[_Place]:
-    """Where notes stand in the history: at the hint rung, at the last round before the end, and where an end was
-    lowered to a note. One note a round."""
-    before: _Place | None = None
-    for state in rounds:
-        due = [raised for raised in state.raised if not raised.allowed and _is_due(raised, facts, before)]
-        before = _Place(state, tuple(sorted(due, key=_urgency))) if due else None
-        if before is not None:
-            yield before
-
-
-def _is_due(raised: _Raised, facts: Facts, before: _Place | None) -> bool:
-    if raised.over:
-        return facts.get(raised.streak.instance) == raised.streak.count
-    if raised.last:
-        return True
-    return raised.at_hint and not _just_told(raised.streak, before)
-
-
-def _just_told(streak: Streak, before: _Place | None) -> bool:
-    """Whether the round before had a note about the same calls: two notes in a row would say the same thing twice."""
-    return before is not None and any(raised.streak.shares_a_call(streak) for raised in before.due)
-
-
-def _urgency(raised: _Raised) -> tuple[bool, int]:
-    return not (raised.last or raised.over), DETECTORS.index(raised.streak.key.detector)

@@ -11,10 +11,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.dialects import parse, with_notes
-from litellm_toolguard.engine import SEVERITY, Action, Decision, FactLookup, Facts, Finding, decide
+from litellm_toolguard.engine import SEVERITY, Action, Decision, FactLookup, Finding, decide
 from litellm_toolguard.errors import PayloadError
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.transcript import Dialect
+from litellm_toolguard.walk import Facts
 
 Inspection: TypeAlias = Literal["whole", "part", "none"]
 

@@ -36,10 +36,10 @@ from tests.histories import (
 # Examples do not change from run to run, so a failure here is a change of the code and not of the dice.
 _SLOW: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 histories_served = settings(
-    max_examples=16, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
+    max_examples=14, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
 )
 values_compared = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
+    max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
 )
 
 each_dialect = pytest.mark.parametrize("dialect", DIALECTS)

@@ -1,0 +1,213 @@
+"""One walk over the history: the streaks at every round, and the notes that belong to it.
+
+A walk folds the rounds of a transcript through the detectors, oldest first. What it knows after a round depends on the
+rounds so far, the policy and, for the notes, on stored facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from litellm_toolguard import notes
+from litellm_toolguard.detectors import CLEARED_BY_EVENTS, FOLDS
+from litellm_toolguard.detectors.failing_call import RERUN
+from litellm_toolguard.evidence import Cleared, JudgedRound, Step, steps
+from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, RERUN_HINT, DetectorName, Ladder, Policy
+from litellm_toolguard.streaks import Streak, Streaks
+from litellm_toolguard.transcript import RunEnd, Transcript
+
+Facts: TypeAlias = Mapping[bytes, int]
+"""Instance of a streak -> the count at which a note about it was first due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A streak as one round left it.
+
+    Args:
+        streak: the streak.
+        hint: the count of its note; None for no note.
+        ladder: its ladder; None for a streak that only hints.
+        allowed: whether the policy lets it pass.
+    """
+
+    streak: Streak
+    hint: int | None
+    ladder: Ladder | None
+    allowed: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ends here."""
+        return self.ladder is not None and self.streak.count >= self.ladder.end
+
+    @property
+    def last(self) -> bool:
+        """Whether the next round of its kind ends the run."""
+        return self.ladder is not None and self.streak.count == self.ladder.end - 1
+
+    @property
+    def at_hint(self) -> bool:
+        """Whether its note is due."""
+        return self.streak.count == self.hint
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """What is known when a round is folded in."""
+
+    round: JudgedRound
+    raised: tuple[Raised, ...]
+
+
+@dataclass(slots=True)
+class Walk:
+    """The running state over a history; `add` takes it one step on.
+
+    Args:
+        policy: the policy.
+        streaks: the streaks of every detector after the newest step.
+        rounds: the rounds so far.
+        ends: how often a run was ended on a key, by the digest of the key.
+        new_words: whether the user wrote something new since the last end.
+    """
+
+    policy: Policy
+    streaks: dict[DetectorName, Streaks] = field(default_factory=lambda: {name: {} for name in DETECTORS})
+    rounds: list[RoundState] = field(default_factory=list)
+    ends: dict[bytes, int] = field(default_factory=dict)
+    new_words: bool = True
+
+    def add(self, step: Step) -> None:
+        """Fold one more step in."""
+        if isinstance(step, JudgedRound):
+            self._add_round(step)
+        elif isinstance(step, RunEnd):
+            self._add_end()
+        else:
+            self._add_input(step)
+
+    def newest(self) -> Iterator[Raised]:
+        """The streaks that the newest round raised and that no input emptied since."""
+        raised = self.rounds[-1].raised if self.rounds else ()
+        return (each for each in raised if self._is_alive(each.streak))
+
+    def alive(self) -> Iterator[Streak]:
+        """All streaks that still count."""
+        return (streak for streaks in self.streaks.values() for streak in streaks.values())
+
+    def was_told(self, streak: Streak, facts: Facts, before: int) -> bool:
+        """Whether a note about the streak, or about a living one that shares a call with it, was sent before the round
+        of the given index."""
+        return any(
+            facts[other.instance] < other.count or other.raised < before
+            for other in self.alive()
+            if other.instance in facts and other.shares_a_call(streak)
+        )
+
+    def _add_round(self, judged: JudgedRound) -> None:
+        self.streaks = {name: detect(self.streaks[name], judged) for name, detect in FOLDS.items()}
+        raised = tuple(self._raised(judged.index)) if judged.complete else ()
+        self.rounds.append(RoundState(judged, raised))
+
+    def _add_end(self) -> None:
+        """An earlier end belongs to the streaks of the round before it that had reached their end."""
+        self.new_words = False
+        for raised in self.newest():
+            if raised.over:
+                key = raised.streak.key.digest()
+                self.ends[key] = self.ends.get(key, 0) + 1
+
+    def _add_input(self, step: Cleared) -> None:
+        self.new_words = self.new_words or step.by_user
+        cleared = DETECTORS if step.by_user else CLEARED_BY_EVENTS
+        self.streaks = {name: {} if name in cleared else streaks for name, streaks in self.streaks.items()}
+
+    def _raised(self, index: int) -> Iterator[Raised]:
+        for name in DETECTORS:
+            for streak in self.streaks[name].values():
+                if streak.raised == index and streak.count >= MIN_LIMIT:
+                    yield from measured(streak, self.policy)
+
+    def _is_alive(self, streak: Streak) -> bool:
+        return self.streaks[streak.key.detector].get(streak.key) is streak
+
+
+def measured(streak: Streak, policy: Policy) -> Iterator[Raised]:
+    """The streak beside its ladder; nothing where its detector is off."""
+    name, kind = streak.key.detector, streak.key.kind
+    ladder = policy.ladder(name, kind, streak.tool)
+    if ladder is None:
+        return
+    allowed = policy.allows(name, streak.tool)
+    yield Raised(streak, RERUN_HINT, None, allowed) if kind == RERUN else Raised(streak, ladder.hint, ladder, allowed)
+
+
+def walked(transcript: Transcript, policy: Policy) -> Walk:
+    """The walk over a whole transcript."""
+    walk = Walk(policy)
+    for step in steps(transcript, policy):
+        walk.add(step)
+    return walk
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The note of one round.
+
+    Args:
+        state: the round.
+        due: the streaks that earned it, the one that it is about first.
+    """
+
+    state: RoundState
+    due: tuple[Raised, ...]
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        raised = self.due[0]
+        return notes.hint(sentence_facts(raised.streak), last=raised.last or raised.over)
+
+
+def placed_notes(rounds: Iterable[RoundState], facts: Facts) -> Iterator[Place]:
+    """Where notes stand in the history: at the hint rung, at the last round before the end, and where an end was
+    lowered to a note. One note a round."""
+    before: Place | None = None
+    for state in rounds:
+        due = [raised for raised in state.raised if not raised.allowed and _is_due(raised, facts, before)]
+        before = Place(state, tuple(sorted(due, key=_urgency))) if due else None
+        if before is not None:
+            yield before
+
+
+def _is_due(raised: Raised, facts: Facts, before: Place | None) -> bool:
+    if raised.over:
+        return facts.get(raised.streak.instance) == raised.streak.count
+    if raised.last:
+        return True
+    return raised.at_hint and not _just_told(raised.streak, before)
+
+
+def _just_told(streak: Streak, before: Place | None) -> bool:
+    """Whether the round before had a note about the same calls: two notes in a row would say the same thing twice."""
+    return before is not None and any(raised.streak.shares_a_call(streak) for raised in before.due)
+
+
+def _urgency(raised: Raised) -> tuple[bool, int]:
+    return not (raised.last or raised.over), DETECTORS.index(raised.streak.key.detector)
+
+
+def sentence_facts(streak: Streak) -> notes.Facts:
+    """What a sentence about the streak may say."""
+    kind = streak.key.kind
+    return notes.Facts(
+        detector=f"{streak.key.detector}/{kind}" if kind else streak.key.detector,
+        tool=streak.tool,
+        count=streak.count,
+        sameness="same" if len(streak.signatures) == 1 else "varying",
+        refusals=streak.refusals,
+        category=streak.category,
+    )
