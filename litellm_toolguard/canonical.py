@@ -33,6 +33,39 @@ _VOLATILE = re.compile(
     r"|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b",
     re.IGNORECASE,
 )
+# What changes in a result by itself. Bare numbers are not among it: a count or a percentage that moves is progress.
+_NOISE = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]"
+    r"|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
+    r"|\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds|us|ns)\b"
+    r"|\bpid[ =:]+\d+"
+    r"|\bchunk id: *[0-9a-f]+",
+    re.IGNORECASE,
+)
+# A job that is running tells how long: there a duration alone is news, and the guard must not take it for noise.
+_RUNNING_WORDS = ("running", "pending", "progress", "elapsed", "waiting", "queued", "building", "remaining", "eta")
+# Longer texts that differ are taken as different: reading them with an expression would cost more than the verdict.
+_MAX_NOISY_CHARS = 50_000
+# Arguments that are made anew for every call, by their names in lower case without separators.
+_NONCE_NAMES = frozenset(
+    {
+        "requestid",
+        "correlationid",
+        "traceid",
+        "spanid",
+        "idempotencykey",
+        "nonce",
+        "timestamp",
+        "ts",
+        "cachebuster",
+        "clientrequestid",
+        "xrequestid",
+        "callid",
+        "toolcallid",
+    }
+)
 _EXIT_CODE_LINE = re.compile(
     r"^(?:exit code:?|process exited with code|<returncode>)\s*-?\d+(?:</returncode>)?\s*$", re.I | re.M
 )
@@ -144,14 +177,41 @@ def _number(written: str) -> str:
     return f"{'-' if written.startswith('-') else ''}{short}e{exponent}"
 
 
-def call_key(call: ToolCall, parsed: Any) -> bytes:
-    """Identity of a call: its name and its canonical arguments."""
-    return digest("call", call.name, canonical_arguments(parsed))
+def call_key(call: ToolCall, parsed: Any, *, loose: bool = False) -> bytes:
+    """Identity of a call: its name and its canonical arguments. A loose identity, of arguments with something left out,
+    never equals an exact one."""
+    return digest("loose call" if loose else "call", call.name, canonical_arguments(parsed))
 
 
 def result_key(result: ToolResult) -> bytes:
     """Exact identity of a result: its text, its other parts and its error flag."""
     return digest("result", result.text, result.opaque, str(bool(result.is_error)))
+
+
+def without_nonces(parsed: Any) -> dict[str, Any] | None:
+    """The arguments without those that are made anew for every call; None where there are none such."""
+    if not isinstance(parsed, Mapping):
+        return None
+    kept = {name: value for name, value in parsed.items() if _plain_name(name) not in _NONCE_NAMES}
+    return kept if len(kept) < len(parsed) else None
+
+
+def _plain_name(name: Any) -> str:
+    return str(name).lower().replace("_", "").replace("-", "")
+
+
+def same_but_for_noise(one: ToolResult, other: ToolResult) -> bool:
+    """Whether two results differ in nothing but what changes by itself: colours, clocks, durations, process ids, chunk
+    ids, UUIDs. Never for the output of something that says it is still running."""
+    if one.opaque != other.opaque or one.is_error != other.is_error:
+        return False
+    if max(len(one.text), len(other.text)) > _MAX_NOISY_CHARS:
+        return False
+    steady = _NOISE.sub("#", one.text)
+    if steady != _NOISE.sub("#", other.text):
+        return False
+    lowered = steady.lower()
+    return not any(word in lowered for word in _RUNNING_WORDS)
 
 
 def error_signature(text: str, parsed: Any) -> str:
@@ -166,12 +226,17 @@ def has_words(signature: str) -> bool:
     return any(letter.isalpha() for letter in _EXIT_CODE_LINE.sub("", signature))
 
 
-def without_echo(text: str, parsed: Any) -> str:
-    """The text with every argument value that it repeats removed, longest first."""
+def without_echo(text: str, parsed: Any, *, numbers: bool = True) -> str:
+    """The text with every argument value that it repeats removed, longest first; `numbers` says whether values that are
+    a number are removed too."""
     for value in sorted(_echoes(parsed), key=lambda value: (-len(value), value)):
-        if value in text:
+        if value in text and (numbers or not _is_number(value)):
             text = text.replace(value, "@")
     return text
+
+
+def _is_number(text: str) -> bool:
+    return all(letter.isdecimal() or letter in "+-.,:%" for letter in text)
 
 
 def _echoes(value: Any) -> set[str]:

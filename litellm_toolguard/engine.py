@@ -43,6 +43,8 @@ class Finding:
         count: the count that tripped.
         allowed: whether the policy lets it pass.
         instance: identity of the streak.
+        call_id: the newest call that it counts.
+        sentence: what may be said about it.
     """
 
     detector: DetectorName
@@ -52,6 +54,7 @@ class Finding:
     count: int
     allowed: bool
     instance: bytes
+    call_id: str
     sentence: notes.Facts
 
 
@@ -97,7 +100,7 @@ def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decisi
     facts = _facts(walk, lookup)
     ends = tuple(verdicts(walk, facts, words_allowed=transcript.words_allowed))
     lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
-    placed = tuple(placed_notes(walk.rounds, {**facts, **lowered}))
+    placed = tuple(placed_notes(walk, {**facts, **lowered}))
     findings = (*ends, *hints(walk, placed[-1] if placed else None))
     chosen = chosen_of(findings)
     over = chosen is not None and SEVERITY[chosen.action] >= SEVERITY["stop"]
@@ -132,7 +135,7 @@ def verdicts(walk: Walk, facts: Facts, *, words_allowed: bool) -> Iterator[Findi
         told = raised.allowed or walk.was_told(raised.streak, facts, before=walk.rounds[-1].round.index)
         wanted = raised.ladder.end_action
         action = _end_action(wanted, raised.streak, walk, words_allowed) if told else "hint"
-        yield _finding(raised, action)
+        yield _finding(raised, action, walk)
 
 
 def _end_action(wanted: EndAction, streak: Streak, walk: Walk, words_allowed: bool) -> Action:
@@ -149,10 +152,10 @@ def hints(walk: Walk, place: Place | None) -> Iterator[Finding]:
     alive = {raised.streak.instance for raised in walk.newest()}
     for raised in place.due:
         if not raised.over and raised.streak.instance in alive:
-            yield _finding(raised, "hint")
+            yield _finding(raised, "hint", walk)
 
 
-def _finding(raised: Raised, action: Action) -> Finding:
+def _finding(raised: Raised, action: Action, walk: Walk) -> Finding:
     streak = raised.streak
     return Finding(
         detector=streak.key.detector,
@@ -162,7 +165,8 @@ def _finding(raised: Raised, action: Action) -> Finding:
         count=streak.count,
         allowed=raised.allowed,
         instance=streak.instance,
-        sentence=sentence_facts(streak),
+        call_id=streak.newest_id,
+        sentence=sentence_facts(streak, walk.tools),
     )
 
 

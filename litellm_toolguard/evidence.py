@@ -6,15 +6,23 @@ depend on what came earlier in the same turn. Every fact depends on earlier even
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from litellm_toolguard.canonical import call_key, digest, parse_arguments, result_key
+from litellm_toolguard.canonical import (
+    call_key,
+    digest,
+    parse_arguments,
+    result_key,
+    same_but_for_noise,
+    without_nonces,
+)
 from litellm_toolguard.outcomes import Outcome, outcome_of
-from litellm_toolguard.policy import Policy
+from litellm_toolguard.policy import CYCLE_PERIODS, DISTINCT_SHARE, READ_WINDOW, Policy
 from litellm_toolguard.roles import Role, call_role
-from litellm_toolguard.transcript import Dialect, Exchange, Round, RunEnd, Transcript
+from litellm_toolguard.transcript import Dialect, Exchange, Round, RunEnd, ToolCall, Transcript
 
 FAILURES = frozenset({"failed", "invalid_arguments", "unknown_tool"})
 _NOT_NOVEL_ROLES = frozenset({"think", "wait"})
@@ -28,13 +36,16 @@ class JudgedExchange:
     Args:
         exchange: the exchange.
         parsed: its arguments, see `canonical.parse_arguments`.
-        key: identity of the call.
-        result: exact identity of the result, empty while pending.
+        key: identity of the call, as the policy defines it; a looser one, without what is made anew for every call,
+            where the result is the same as that of the last such call.
+        result: identity of the result, empty while pending; that of the same call's last result where the two differ in
+            nothing but clocks and the like.
         outcome: how it ended.
         role: the tool's role, refined by the call.
         novel: name and arguments first seen in this turn, and neither thinking nor waiting.
         may_change: it ended well and may have changed something.
         rerun: the same call was made earlier in the turn, and something was written since.
+        loose: identity without the arguments that are made anew for every call, if it has such.
     """
 
     exchange: Exchange
@@ -46,6 +57,7 @@ class JudgedExchange:
     novel: bool
     may_change: bool
     rerun: bool
+    loose: bytes | None = None
 
     @property
     def tool(self) -> str:
@@ -64,6 +76,21 @@ class JudgedExchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Lap:
+    """A lap of a cycle that a round completed.
+
+    Args:
+        period: rounds in a lap.
+        laps: laps so far, at least two.
+        members: identities of the rounds of a lap, sorted, so that it does not matter where the cycle is entered.
+    """
+
+    period: int
+    laps: int
+    members: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedRound:
     """A round and its judged exchanges.
 
@@ -71,6 +98,8 @@ class JudgedRound:
         index: number of the round in the transcript, from 0.
         turn: digest of what the user wrote at the start of the turn.
         complete: whether every call has its result; only a complete round is acted on.
+        lap: the lap of a cycle that the round completed.
+        rereading: calls of the window of reads, when it is full and few of them are distinct; else 0.
     """
 
     index: int
@@ -78,11 +107,40 @@ class JudgedRound:
     round: Round
     exchanges: tuple[JudgedExchange, ...]
     complete: bool
+    lap: Lap | None = None
+    rereading: int = 0
 
     @property
     def novel(self) -> bool:
         """Whether the round holds a call that is new in this turn."""
         return any(exchange.novel for exchange in self.exchanges)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCall:
+    """A call that has not run: what is known of it from the history before it.
+
+    Args:
+        call_id: its id.
+        name: the tool.
+        key: identity of the call.
+        role: the tool's role, refined by the call.
+        novel: whether it is new in this turn.
+        rerun: whether it was made before and something was written since.
+    """
+
+    call_id: str
+    name: str
+    key: bytes
+    role: Role
+    novel: bool
+    rerun: bool
+
+
+def proposed_call(judged: JudgedExchange) -> ProposedCall:
+    """A recorded call as it was proposed."""
+    call = judged.exchange.call
+    return ProposedCall(call.id, call.name, judged.key, judged.role, judged.novel, judged.rerun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +164,16 @@ class _Turn:
         self.anchor = anchor
         self.writes = 0
         self.last_run: dict[bytes, int] = {}
-        self.last_result: dict[bytes, bytes] = {}
+        self.last: dict[bytes, JudgedExchange] = {}
+        self.loose: dict[bytes, JudgedExchange] = {}
+        self.reads: deque[bytes] = deque(maxlen=READ_WINDOW)
+        self.prints: list[bytes] = []
+        self.equal_run: dict[int, int] = dict.fromkeys(CYCLE_PERIODS, 0)
+
+    def break_cycle(self) -> None:
+        """Nothing before this counts for a cycle."""
+        self.prints.clear()
+        self.equal_run = dict.fromkeys(CYCLE_PERIODS, 0)
 
 
 def steps(transcript: Transcript, policy: Policy) -> Iterator[Step]:
@@ -132,29 +199,69 @@ def steps(transcript: Transcript, policy: Policy) -> Iterator[Step]:
             turn = _Turn(digest("turn", turn.anchor, words))
             yield Cleared(by_user=True)
         elif event.kind == "event":
+            turn.break_cycle()
             yield Cleared(by_user=False)
 
 
 def _judge(event: Round, index: int, turn: _Turn, dialect: Dialect, policy: Policy) -> JudgedRound:
     exchanges = tuple(_judge_exchange(exchange, turn, dialect, policy) for exchange in event.exchanges)
     for judged in exchanges:
-        turn.last_run[judged.key] = turn.writes
-        turn.last_result[judged.key] = judged.result
+        _remember(turn, judged)
     # Counted after the whole batch: its calls were made together, so none of them is a new run after another's change.
     turn.writes += any(_changed_files(judged) for judged in exchanges)
     complete = all(judged.outcome.kind != "pending" for judged in exchanges)
-    return JudgedRound(index, turn.anchor, event, exchanges, complete)
+    lap = _lap(turn, exchanges)
+    return JudgedRound(index, turn.anchor, event, exchanges, complete, lap, _rereading(turn))
+
+
+def _remember(turn: _Turn, judged: JudgedExchange) -> None:
+    turn.last_run[judged.key] = turn.writes
+    turn.last[judged.key] = judged
+    if judged.loose is not None:
+        turn.loose[judged.loose] = judged
+    if judged.may_change:
+        turn.reads.clear()
+    elif judged.role == "read":
+        turn.reads.append(judged.key)
+
+
+def _rereading(turn: _Turn) -> int:
+    full = len(turn.reads) == READ_WINDOW
+    return READ_WINDOW if full and len(set(turn.reads)) * DISTINCT_SHARE <= READ_WINDOW else 0
+
+
+def _lap(turn: _Turn, exchanges: tuple[JudgedExchange, ...]) -> Lap | None:
+    """Take the round's fingerprint, and see whether it completes a lap. Waiting is no side of a cycle."""
+    if any(judged.role == "wait" or judged.outcome.kind in ("pending", "cancelled") for judged in exchanges):
+        turn.break_cycle()
+        return None
+    turn.prints.append(digest("round", *sorted(judged.key + judged.result for judged in exchanges)))
+    newest = len(turn.prints) - 1
+    for period in CYCLE_PERIODS:
+        same = newest >= period and turn.prints[newest] == turn.prints[newest - period]
+        turn.equal_run[period] = turn.equal_run[period] + 1 if same else 0
+    return next(filter(None, (_completed(turn, period) for period in CYCLE_PERIODS)), None)
+
+
+def _completed(turn: _Turn, period: int) -> Lap | None:
+    run = turn.equal_run[period]
+    if run == 0 or run % period != 0:
+        return None
+    members = tuple(sorted(turn.prints[-period:]))
+    # One round repeated is a repeated call, not a cycle.
+    return Lap(period, run // period + 1, members) if len(set(members)) > 1 else None
 
 
 def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: Policy) -> JudgedExchange:
     call = exchange.call
     parsed = parse_arguments(call.arguments)
-    key = call_key(call, parsed)
     arguments = parsed if isinstance(parsed, Mapping) else None
     role = call_role(policy.role(call.name), call.name, arguments)
     outcome = outcome_of(dialect, exchange)
+    exact = b"" if exchange.result is None else result_key(exchange.result)
+    key, loose = _identities(call, parsed, exact, turn, policy)
     first = key not in turn.last_run
-    result = b"" if exchange.result is None else result_key(exchange.result)
+    result = _steady(exchange, exact, turn.last.get(key))
     return JudgedExchange(
         exchange=exchange,
         parsed=parsed,
@@ -163,9 +270,29 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
         outcome=outcome,
         role=role,
         novel=first and role not in _NOT_NOVEL_ROLES,
-        may_change=_may_change(role, outcome, first, new=turn.last_result.get(key) != result),
+        may_change=_may_change(role, outcome, first, new=key not in turn.last or turn.last[key].result != result),
         rerun=not first and turn.writes > turn.last_run[key],
+        loose=loose,
     )
+
+
+def _identities(call: ToolCall, parsed: Any, result: bytes, turn: _Turn, policy: Policy) -> tuple[bytes, bytes | None]:
+    """The identity of a call, and its loose one if it has one."""
+    identity = policy.identity(call.name)
+    counted = identity.of(parsed) if identity is not None and isinstance(parsed, Mapping) else parsed
+    exact = call_key(call, counted)
+    kept = without_nonces(counted) if identity is None else None
+    if kept is None:
+        return exact, None
+    loose = call_key(call, kept, loose=True)
+    before = turn.loose.get(loose)
+    return (loose if before is not None and before.result == result else exact), loose
+
+
+def _steady(exchange: Exchange, result: bytes, before: JudgedExchange | None) -> bytes:
+    if before is None or before.result == result or exchange.result is None or before.exchange.result is None:
+        return result
+    return before.result if same_but_for_noise(before.exchange.result, exchange.result) else result
 
 
 def _may_change(role: Role, outcome: Outcome, first: bool, *, new: bool) -> bool:

@@ -7,8 +7,10 @@ arguments or tool output; a tool's name is sanitised and bounded, because the mo
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 MARK = "[toolguard]"
 """What every note to the model starts with."""
@@ -19,6 +21,8 @@ END_PREFIX = "[toolguard] This run was ended by the gateway: "
 Sameness: TypeAlias = Literal["same", "varying", "unknown"]
 
 _MAX_NAME_CHARS = 64
+_MAX_OFFERED = 40
+_MAX_SCHEMA_CHARS = 4_000
 _NAME_MARKS = frozenset("_-.:/")
 
 
@@ -33,6 +37,8 @@ class Facts:
         sameness: whether the errors or results were recorded as equal.
         refusals: how many of the counted failures were refusals.
         category: for denials, the category.
+        schema: for invalid arguments, the schema of the tool's parameters from the request.
+        offered: for unknown tools, the names of the tools that the request offers.
     """
 
     detector: str
@@ -41,6 +47,8 @@ class Facts:
     sameness: Sameness = "unknown"
     refusals: int = 0
     category: str = ""
+    schema: Any = None
+    offered: tuple[str, ...] = ()
 
 
 def safe_name(name: str) -> str:
@@ -53,7 +61,7 @@ def safe_name(name: str) -> str:
 
 def hint(facts: Facts, *, last: bool) -> str:
     """The note to the model. `last` says that the next one of its kind ends the run."""
-    sentences = [f"{MARK} {_happened(facts)}.", _next_action(facts)]
+    sentences = [f"{MARK} {_happened(facts)}.", _SPEECH[facts.detector].next_action, *_help(facts)]
     if last:
         sentences.append("The next one ends this run.")
     return " ".join(sentences)
@@ -61,7 +69,7 @@ def hint(facts: Facts, *, last: bool) -> str:
 
 def end(facts: Facts) -> str:
     """The last words of a run, to the user."""
-    return f"{END_PREFIX}{_happened(facts)}. {_for_the_user(facts)}"
+    return f"{END_PREFIX}{_happened(facts)}. {_SPEECH[facts.detector].for_the_user} Write a new message to continue."
 
 
 def rejection(facts: Facts) -> str:
@@ -79,17 +87,111 @@ def guard_error() -> str:
     return f"{MARK} The request was rejected: the guard failed and its policy does not let requests pass then."
 
 
+@dataclass(frozen=True, slots=True)
+class _Speech:
+    """What is said about the findings of one detector.
+
+    Args:
+        happened: what happened; `{tool}`, `{count}`, `{how}` and `{category}` are filled in.
+        next_action: to the model.
+        for_the_user: to the user.
+    """
+
+    happened: str
+    next_action: str
+    for_the_user: str
+
+
+_WENT_ON = "The agent was told and went on."
+_NOT_PAST = "The agent was told and did not get past it."
+_CHANGE = "Read the error and change the approach, use another tool, or report what is in the way."
+_REFUSAL = (
+    "A refusal is a decision: do not try the same in other words or by another tool. "
+    "Go on with what is allowed, or tell the user what you need."
+)
+_TRIED = "The agent was told that this is refused and went on trying."
+
+_SPEECH: Final[Mapping[str, _Speech]] = {
+    "repeated-call": _Speech(
+        "`{tool}` was called {count} times with the same arguments and returned the same result each time",
+        "Calling it again will bring nothing new: use the result you have, do something else, or answer.",
+        _WENT_ON,
+    ),
+    "call-cycle": _Speech(
+        "the same calls were made in the same order {count} times and returned the same results each time, the last "
+        "one was to `{tool}`",
+        "Another lap will bring nothing new: use the results you have, do something else, or answer.",
+        _WENT_ON,
+    ),
+    "failing-call": _Speech("`{tool}` failed {count} times{how}", _CHANGE, _NOT_PAST),
+    "failing-tool": _Speech("`{tool}` failed {count} times{how}", _CHANGE, _NOT_PAST),
+    "failing-call/rerun": _Speech(
+        "`{tool}` was run {count} times after changes and failed in the same way each time",
+        "Look at the cause from another side, or report what you found.",
+        _NOT_PAST,
+    ),
+    "failing-tool/transient": _Speech(
+        "`{tool}` failed {count} times with errors that may pass by themselves",
+        "Wait longer before the next try, do other work first, or report that the service is not available.",
+        _NOT_PAST,
+    ),
+    "invalid-arguments": _Speech(
+        "`{tool}` was called {count} times with arguments that it does not accept",
+        "Build the call from its schema, or do without it.",
+        _NOT_PAST,
+    ),
+    "unknown-tool": _Speech(
+        "tools that do not exist were called {count} times, the last one was `{tool}`",
+        "Call only tools that are offered to you, or answer.",
+        _WENT_ON,
+    ),
+    "stuck-range": _Speech(
+        "`{tool}` was asked {count} times for a part of a file that is outside of it",
+        "There is nothing more beyond the end that the result names: read inside of it, or use what you have.",
+        _WENT_ON,
+    ),
+    "same-answer": _Speech(
+        "`{tool}` was called {count} times with other arguments and gave the same answer each time",
+        "More variations will bring the same: take the answer as it is, use another way, or report it.",
+        _WENT_ON,
+    ),
+    "idle-wait": _Speech(
+        "`{tool}` was asked {count} times and nothing had changed",
+        "Wait longer between two questions, use a call that waits by itself, or do other work first.",
+        "Nothing changed while the agent waited.",
+    ),
+    "idle-wait/changing": _Speech(
+        "`{tool}` was called {count} times with the same arguments, with another answer each time",
+        "If you wait for something, wait longer between two calls; if not, use what you have.",
+        _WENT_ON,
+    ),
+    "reread": _Speech(
+        "the last {count} reads were mostly of things that had been read before, and nothing was written since",
+        "Use what you have read, write down what you need, or go on to the next step.",
+        _WENT_ON,
+    ),
+    "call-budget": _Speech(
+        "`{tool}` was called {count} times in this turn",
+        "It may be called only a limited number of times: go on without it.",
+        "That is its limit.",
+    ),
+    "denied-call/tool": _Speech("`{tool}` was refused {count} times{category}", _REFUSAL, _TRIED),
+    "denied-call/target": _Speech(
+        "calls on the same target were refused {count} times{category}, the last one to `{tool}`", _REFUSAL, _TRIED
+    ),
+    "denied-call/category": _Speech(
+        "tool calls were refused {count} times{category}, the last one to `{tool}`", _REFUSAL, _TRIED
+    ),
+}
+
+
 def _happened(facts: Facts) -> str:
-    tool, count = safe_name(facts.tool), facts.count
-    if facts.detector == "repeated-call":
-        return f"`{tool}` was called {count} times with the same arguments and returned the same result each time"
-    if facts.detector == "failing-call/rerun":
-        return f"`{tool}` was run {count} times after changes and failed in the same way each time"
-    if facts.detector == "failing-tool/transient":
-        return f"`{tool}` failed {count} times with errors that may pass by themselves"
-    if facts.detector.startswith("failing-"):
-        return f"`{tool}` failed {count} times{_how(facts)}"
-    return _refused(facts, tool)
+    return _SPEECH[facts.detector].happened.format(
+        tool=safe_name(facts.tool),
+        count=facts.count,
+        how=_how(facts),
+        category=f" ({facts.category})" if facts.category else "",
+    )
 
 
 def _how(facts: Facts) -> str:
@@ -99,35 +201,22 @@ def _how(facts: Facts) -> str:
     return f"{how}, each time by a refusal" if facts.refusals else how
 
 
-def _refused(facts: Facts, tool: str) -> str:
-    category = f" ({facts.category})" if facts.category else ""
-    if facts.detector == "denied-call/category":
-        return f"tool calls were refused {facts.count} times{category}, the last one to `{tool}`"
-    if facts.detector == "denied-call/target":
-        return f"calls on the same target were refused {facts.count} times{category}, the last one to `{tool}`"
-    return f"`{tool}` was refused {facts.count} times{category}"
+def _help(facts: Facts) -> Iterator[str]:
+    """What the request itself says and the model seems to have missed."""
+    if facts.detector == "invalid-arguments" and (schema := _schema_text(facts.schema)):
+        yield f"The schema of its parameters: {schema}"
+    if facts.detector == "unknown-tool" and facts.offered:
+        names = [safe_name(name) for name in facts.offered[:_MAX_OFFERED]]
+        more = f" and {len(facts.offered) - len(names)} more" if len(facts.offered) > len(names) else ""
+        yield f"There are: {', '.join(names)}{more}."
 
 
-def _next_action(facts: Facts) -> str:
-    if facts.detector == "repeated-call":
-        return "Calling it again will bring nothing new: use the result you have, do something else, or answer."
-    if facts.detector == "failing-call/rerun":
-        return "Look at the cause from another side, or report what you found."
-    if facts.detector == "failing-tool/transient":
-        return "Wait longer before the next try, do other work first, or report that the service is not available."
-    if facts.detector.startswith("failing-"):
-        return "Read the error and change the approach, use another tool, or report what is in the way."
-    return (
-        "A refusal is a decision: do not try the same in other words or by another tool. "
-        "Go on with what is allowed, or tell the user what you need."
-    )
-
-
-def _for_the_user(facts: Facts) -> str:
-    if facts.detector == "repeated-call":
-        cause = "The agent was told and went on."
-    elif facts.detector.startswith("denied-"):
-        cause = "The agent was told that this is refused and went on trying."
-    else:
-        cause = "The agent was told and did not get past it."
-    return f"{cause} Write a new message to continue."
+def _schema_text(schema: Any) -> str:
+    """The schema as one line of JSON; empty when there is none, or when it is too long for a note."""
+    if not isinstance(schema, Mapping):
+        return ""
+    try:
+        text = json.dumps(schema, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return ""
+    return text if len(text) <= _MAX_SCHEMA_CHARS else ""

@@ -26,6 +26,27 @@ _EXEC_HEADER_LINES = 6
 _MAX_CODE_DIGITS = 11
 _ERROR_STARTS = ("Error: ", "ERROR: ", "error: ", "Error executing tool ", "Traceback (most recent call last):")
 
+# How programs and protocols say that a call's arguments do not fit, at the start of a failed result.
+_LEADS = ("error: ", "error executing tool ", "invalid_request: ")
+_ARGUMENT_MARKS = (
+    "missing required",
+    "missing parameter",
+    "missing argument",
+    "missing '",
+    "missing `",
+    'missing "',
+    "invalid argument",
+    "invalid parameter",
+    "invalid params",
+    "invalid tool arguments",
+    "input validation error",
+    "inputvalidationerror",
+    "invalid input for tool",
+)
+_VALIDATION_MARK = " validation error"
+_MAX_EXIT_LINE_CHARS = 200
+_EXIT_WORDS = ("exit ", "exit code ", "exit status ")
+
 # Causes that pass by themselves. They are looked for in the first 300 characters of a failed result.
 _TRANSIENT_CHARS = 300
 _TRANSIENT_MARKS = (
@@ -91,8 +112,15 @@ def _from_client(known: ClientText) -> Outcome:
 
 def _failure(text: str, provenance: Provenance) -> Outcome:
     start = text[:_TRANSIENT_CHARS].lower()
-    kind: OutcomeKind = "transient" if any(mark in start for mark in _TRANSIENT_MARKS) else "failed"
-    return Outcome(kind, provenance)
+    if any(mark in start for mark in _TRANSIENT_MARKS):
+        return Outcome("transient", provenance)
+    return Outcome("invalid_arguments" if _is_about_arguments(start) else "failed", provenance)
+
+
+def _is_about_arguments(start: str) -> bool:
+    for lead in _LEADS:
+        start = start.removeprefix(lead)
+    return start.startswith(_ARGUMENT_MARKS) or _VALIDATION_MARK in start.partition("\n")[0]
 
 
 def _from_shape(text: str) -> Outcome | None:
@@ -102,7 +130,17 @@ def _from_shape(text: str) -> Outcome | None:
     if text.startswith(_ERROR_STARTS):
         return _failure(text, "shape")
     body = _json_object(text)
-    return None if body is None else _from_body(body)
+    if body is not None:
+        return _from_body(body)
+    return Outcome("failed", "shape") if _ends_in_exit_code(text) else None
+
+
+def _ends_in_exit_code(text: str) -> bool:
+    """One short line that ends in `exit 2` or the like: how a shell wrapper reports a command without output."""
+    if len(text) > _MAX_EXIT_LINE_CHARS or "\n" in text.strip():
+        return False
+    words, _, code = text.strip().lower().rpartition(" ")
+    return code.isdecimal() and int(code) != 0 and f"{words} ".endswith(_EXIT_WORDS)
 
 
 def _exit_code(text: str) -> int | None:

@@ -6,7 +6,7 @@ A policy is frozen. `load_policy` turns plain data into one or raises `ConfigErr
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -19,7 +19,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.roles import Role, builtin_role
 
-DetectorName: TypeAlias = Literal["denied-call", "failing-call", "failing-tool", "repeated-call"]
+DetectorName: TypeAlias = Literal[
+    "denied-call",
+    "unknown-tool",
+    "invalid-arguments",
+    "stuck-range",
+    "failing-call",
+    "failing-tool",
+    "repeated-call",
+    "call-cycle",
+    "same-answer",
+    "idle-wait",
+    "reread",
+    "call-budget",
+]
 EndAction: TypeAlias = Literal["stop", "reject"]
 
 DETECTORS: Final[tuple[DetectorName, ...]] = get_args(DetectorName)
@@ -34,6 +47,12 @@ TRANSIENT_FACTOR: Final = 2
 """Failures that pass by themselves count at double bounds: trying again is the right answer to them, for a while."""
 RERUN_HINT: Final = 12
 """A command that is run again after a change and fails alike is a new experiment; from this count on, one hint."""
+READ_WINDOW: Final = 24
+"""Calls without a write over which re-reading is judged."""
+DISTINCT_SHARE: Final = 3
+"""Re-reading is one distinct read in so many, or fewer: in the run that this comes from, 20 of 27 were re-reads."""
+CYCLE_PERIODS: Final = (2, 3, 4, 5)
+"""Lengths of the cycles that are looked for, in rounds. A cycle of one is a repeated call."""
 STREAK_IDLE_ROUNDS: Final = 20
 """A streak that no round touched for this many rounds is dropped: the model went on to something else."""
 
@@ -97,6 +116,19 @@ class DeniedLadder(Ladder):
     any_tool: Ladder | None = Field(None, description="denials of one category across all tools of the turn")
 
 
+class WaitLadder(Ladder):
+    """The ladder of `idle-wait`: its own rungs count waits whose answer stays the same, `changing` equal calls of any
+    other kind whose answer is another one each time."""
+
+    changing: Ladder | None = Field(None, description="the same call, with another answer each time")
+
+
+class HintLadder(_Frozen):
+    """A ladder of a detector that only tells."""
+
+    hint: Limit = Field(description="a note to the model, once at this count")
+
+
 def _off(value: Any) -> Any:
     """YAML reads a bare `off` as False."""
     return None if value is False or value == "off" else value
@@ -109,26 +141,60 @@ def _one(value: Any) -> Any:
 
 OptionalLadder = Annotated[Ladder | None, BeforeValidator(_off)]
 OptionalDeniedLadder = Annotated[DeniedLadder | None, BeforeValidator(_off)]
+OptionalWaitLadder = Annotated[WaitLadder | None, BeforeValidator(_off)]
+OptionalHintLadder = Annotated[HintLadder | None, BeforeValidator(_off)]
 
 _LADDER_NOTE = "a ladder, or `off`"
+
+
+AnyLadder: TypeAlias = Ladder | HintLadder
 
 
 class Detectors(_Frozen):
     """A ladder per detector; `off` switches a detector off. A ladder that is given replaces the preset's as a whole."""
 
     denied_call: OptionalDeniedLadder = Field(None, alias="denied-call", description=_LADDER_NOTE)
+    unknown_tool: OptionalLadder = Field(None, alias="unknown-tool", description=_LADDER_NOTE)
+    invalid_arguments: OptionalLadder = Field(None, alias="invalid-arguments", description=_LADDER_NOTE)
+    stuck_range: OptionalLadder = Field(None, alias="stuck-range", description=_LADDER_NOTE)
     failing_call: OptionalLadder = Field(None, alias="failing-call", description=_LADDER_NOTE)
     failing_tool: OptionalLadder = Field(None, alias="failing-tool", description=_LADDER_NOTE)
     repeated_call: OptionalLadder = Field(None, alias="repeated-call", description=_LADDER_NOTE)
+    call_cycle: OptionalLadder = Field(None, alias="call-cycle", description=_LADDER_NOTE)
+    same_answer: OptionalLadder = Field(None, alias="same-answer", description=_LADDER_NOTE)
+    idle_wait: OptionalWaitLadder = Field(None, alias="idle-wait", description=_LADDER_NOTE)
+    reread: OptionalHintLadder = Field(None, description="a ladder with a hint alone, or `off`")
+    call_budget: OptionalLadder = Field(
+        None, alias="call-budget", description="calls of one tool in one turn; off unless given"
+    )
 
     def given(self, name: DetectorName) -> bool:
         """Whether the policy says anything about this detector, `off` included."""
         return name.replace("-", "_") in self.model_fields_set
 
-    def ladder(self, name: DetectorName) -> Ladder | None:
+    def ladder(self, name: DetectorName) -> AnyLadder | None:
         """The ladder as it stands here; None when it is off or not given."""
-        found: Ladder | None = getattr(self, name.replace("-", "_"))
+        found: AnyLadder | None = getattr(self, name.replace("-", "_"))
         return found
+
+
+class Identity(_Frozen):
+    """Which top-level arguments belong to the identity of a call: `only` these, or all but those to `ignore`."""
+
+    only: tuple[str, ...] | None = Field(None, min_length=1)
+    ignore: tuple[str, ...] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Identity:
+        if (self.only is None) == (self.ignore is None):
+            raise ValueError("give `only` or `ignore`")
+        return self
+
+    def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that count."""
+        if self.only is not None:
+            return {name: arguments[name] for name in self.only if name in arguments}
+        return {name: value for name, value in arguments.items() if name not in (self.ignore or ())}
 
 
 class ToolRule(_Frozen):
@@ -138,6 +204,7 @@ class ToolRule(_Frozen):
         min_length=1, description="globs over tool names"
     )
     role: Literal["read", "write", "wait", "think", "shell"] | None = Field(None, description="what the tool does")
+    identity: Identity | None = Field(None, description="which arguments tell two calls apart")
     allow: Annotated[tuple[DetectorName, ...], BeforeValidator(_one)] = Field(
         (), description="detectors that count and record, but never act"
     )
@@ -166,7 +233,7 @@ class Policy(_Frozen):
         switched off differs from what is not given."""
         return hash(self.model_dump_json(exclude_unset=True))
 
-    def ladder(self, detector: DetectorName, kind: str, tool: str) -> Ladder | None:
+    def ladder(self, detector: DetectorName, kind: str, tool: str) -> AnyLadder | None:
         """The ladder that holds for a streak; None when its detector is off for this tool.
 
         Args:
@@ -177,15 +244,15 @@ class Policy(_Frozen):
         base = _base_ladder(self, detector, tool)
         if base is None:
             return None
-        if kind == "transient":
-            return base.scaled(TRANSIENT_FACTOR)
-        if kind == "category":
-            return _across_tools(self, base)
-        return base
+        return _LADDER_OF_KIND.get(kind, _own)(self, base)
 
     def role(self, tool: str) -> Role:
         """The tool's role: the first rule that names one, else the built-in table."""
         return _role(self, tool)
+
+    def identity(self, tool: str) -> Identity | None:
+        """Which arguments tell two calls of the tool apart; None for all of them."""
+        return next((rule.identity for rule in _rules(self, tool) if rule.identity is not None), None)
 
     def allows(self, detector: DetectorName, tool: str) -> bool:
         """Whether findings of the detector on this tool are recorded without acting."""
@@ -201,6 +268,13 @@ _PRESETS: Final[Mapping[Preset, Detectors]] = {
             "failing-call": {"hint": 4, "stop": 6},
             "failing-tool": {"hint": 6, "stop": 12},
             "repeated-call": {"hint": 3, "block": 5, "stop": 8},
+            "unknown-tool": {"hint": 2, "stop": 6},
+            "invalid-arguments": {"hint": 2, "block": 4, "stop": 6},
+            "stuck-range": {"hint": 3, "block": 4, "stop": 6},
+            "call-cycle": {"hint": 3, "stop": 5},
+            "same-answer": {"hint": 8, "stop": 16},
+            "idle-wait": {"hint": 12, "stop": 100, "changing": {"hint": 40, "stop": 400}},
+            "reread": {"hint": 24},
         }
     ),
     "strict": Detectors.model_validate(
@@ -209,6 +283,13 @@ _PRESETS: Final[Mapping[Preset, Detectors]] = {
             "failing-call": {"hint": 3, "stop": 5},
             "failing-tool": {"hint": 5, "stop": 9},
             "repeated-call": {"hint": 3, "block": 4, "stop": 5},
+            "unknown-tool": {"hint": 2, "stop": 4},
+            "invalid-arguments": {"hint": 2, "block": 3, "stop": 5},
+            "stuck-range": {"hint": 2, "block": 3, "stop": 5},
+            "call-cycle": {"hint": 3, "stop": 4},
+            "same-answer": {"hint": 6, "stop": 12},
+            "idle-wait": {"hint": 12, "stop": 60, "changing": {"hint": 30, "stop": 200}},
+            "reread": {"hint": 24},
         }
     ),
     "lenient": Detectors.model_validate(
@@ -217,6 +298,13 @@ _PRESETS: Final[Mapping[Preset, Detectors]] = {
             "failing-call": {"hint": 6, "stop": 10},
             "failing-tool": {"hint": 10, "stop": 20},
             "repeated-call": {"hint": 5, "block": 8, "stop": 12},
+            "unknown-tool": {"hint": 3, "stop": 10},
+            "invalid-arguments": {"hint": 3, "block": 6, "stop": 10},
+            "stuck-range": {"hint": 4, "block": 6, "stop": 10},
+            "call-cycle": {"hint": 4, "stop": 8},
+            "same-answer": {"hint": 12, "stop": 24},
+            "idle-wait": {"hint": 20, "stop": 200, "changing": {"hint": 80, "stop": 800}},
+            "reread": {"hint": 48},
         }
     ),
 }
@@ -234,7 +322,7 @@ def _role(policy: Policy, tool: str) -> Role:
 
 
 @lru_cache(maxsize=4096)
-def _base_ladder(policy: Policy, detector: DetectorName, tool: str) -> Ladder | None:
+def _base_ladder(policy: Policy, detector: DetectorName, tool: str) -> AnyLadder | None:
     for rule in _rules(policy, tool):
         if rule.detectors.given(detector):
             return rule.detectors.ladder(detector)
@@ -243,11 +331,36 @@ def _base_ladder(policy: Policy, detector: DetectorName, tool: str) -> Ladder | 
     return _PRESETS[policy.preset].ladder(detector)
 
 
-def _across_tools(policy: Policy, base: Ladder) -> Ladder | None:
-    if isinstance(base, DeniedLadder) and base.any_tool is not None:
-        return base.any_tool
-    preset = _PRESETS[policy.preset].ladder("denied-call")
-    return preset.any_tool if isinstance(preset, DeniedLadder) else None
+def _own(_policy: Policy, base: AnyLadder) -> AnyLadder | None:
+    return base
+
+
+def _transient(_policy: Policy, base: AnyLadder) -> AnyLadder | None:
+    return base.scaled(TRANSIENT_FACTOR) if isinstance(base, Ladder) else base
+
+
+def _across_tools(policy: Policy, base: AnyLadder) -> AnyLadder | None:
+    given = base.any_tool if isinstance(base, DeniedLadder) else None
+    preset = _PRESETS[policy.preset].denied_call
+    return given or (preset.any_tool if preset is not None else None)
+
+
+def _changing(policy: Policy, base: AnyLadder) -> AnyLadder | None:
+    given = base.changing if isinstance(base, WaitLadder) else None
+    preset = _PRESETS[policy.preset].idle_wait
+    return given or (preset.changing if preset is not None else None)
+
+
+def _rerun(_policy: Policy, _base: AnyLadder) -> AnyLadder | None:
+    return HintLadder(hint=RERUN_HINT)
+
+
+_LADDER_OF_KIND: Final[Mapping[str, Callable[[Policy, AnyLadder], AnyLadder | None]]] = {
+    "transient": _transient,
+    "category": _across_tools,
+    "changing": _changing,
+    "rerun": _rerun,
+}
 
 
 # ------------------------------------------------------------------------------------------------------------ reading

@@ -55,6 +55,8 @@ class Streak:
         signatures: what its members ended in, at most 8 different ones.
         refusals: rounds whose member was a denial.
         category: category of the newest denial.
+        last: what its newest member ended in.
+        newest_id: id of its newest call.
     """
 
     key: Key
@@ -68,6 +70,8 @@ class Streak:
     signatures: frozenset[str | bytes] = frozenset()
     refusals: int = 0
     category: str = ""
+    last: str | bytes = b""
+    newest_id: str = ""
 
     @property
     def instance(self) -> bytes:
@@ -108,17 +112,17 @@ class Draft:
         """Drop the streaks for which the condition holds."""
         self.streaks = {key: streak for key, streak in self.streaks.items() if not where(streak)}
 
-    def start(self, key: Key, members: Iterable[Member]) -> None:
-        """Let the streak begin anew with this round."""
+    def start(self, key: Key, members: Iterable[Member], *, count: int = 1) -> None:
+        """Let the streak begin anew with this round, at the given count."""
         self.streaks.pop(key, None)
-        self.raise_(key, members)
+        self.raise_(key, members, by=count)
 
     def touch(self, key: Key) -> None:
         """Note that the round holds a member without counting it."""
         self.streaks[key] = replace(self.streaks[key], touched=self.round.index)
 
-    def raise_(self, key: Key, members: Iterable[Member]) -> None:
-        """Raise the streak by one, however many members the round holds."""
+    def raise_(self, key: Key, members: Iterable[Member], *, by: int = 1) -> None:
+        """Raise the streak, by one however many members the round holds unless its unit is another."""
         found = list(members)
         index, last = self.round.index, found[-1].judged
         before = self.streaks.get(key) or self._new(key, found[0].judged)
@@ -126,7 +130,9 @@ class Draft:
         self.streaks[key] = replace(
             before,
             tool=last.tool,
-            count=before.count + 1,
+            count=before.count + by,
+            last=found[-1].signature,
+            newest_id=last.exchange.call.id,
             raised=index,
             touched=index,
             calls=(*before.calls, *((index, member.position) for member in found))[-_MAX_CALLS:],

@@ -6,7 +6,8 @@ normalised value back to the original payload, so that decisions are made here a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Dialect: TypeAlias = Literal["chat", "messages", "responses"]
@@ -126,6 +127,7 @@ class Transcript:
     Args:
         events: rounds, user inputs and ends of earlier runs.
         problems: what could not be read.
+        tools: the parameters' schema of every function that the request offers, by name.
         words_allowed: False where the request forces a tool call or a JSON answer, so a run cannot end in words.
     """
 
@@ -133,6 +135,7 @@ class Transcript:
     events: tuple[Event, ...]
     problems: tuple[Problem, ...]
     words_allowed: bool
+    tools: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rounds(self) -> tuple[Round, ...]:

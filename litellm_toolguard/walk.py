@@ -6,15 +6,14 @@ rounds so far, the policy and, for the notes, on stored facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.detectors import CLEARED_BY_EVENTS, FOLDS
-from litellm_toolguard.detectors.failing_call import RERUN
 from litellm_toolguard.evidence import Cleared, JudgedRound, Step, steps
-from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, RERUN_HINT, DetectorName, Ladder, Policy
+from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, DetectorName, Ladder, Policy
 from litellm_toolguard.streaks import Streak, Streaks
 from litellm_toolguard.transcript import RunEnd, Transcript
 
@@ -68,6 +67,7 @@ class Walk:
 
     Args:
         policy: the policy.
+        tools: the tools that the request offers, for the sentences.
         streaks: the streaks of every detector after the newest step.
         rounds: the rounds so far.
         ends: how often a run was ended on a key, by the digest of the key.
@@ -75,6 +75,7 @@ class Walk:
     """
 
     policy: Policy
+    tools: Mapping[str, Any] = field(default_factory=dict)
     streaks: dict[DetectorName, Streaks] = field(default_factory=lambda: {name: {} for name in DETECTORS})
     rounds: list[RoundState] = field(default_factory=list)
     ends: dict[bytes, int] = field(default_factory=dict)
@@ -142,12 +143,12 @@ def measured(streak: Streak, policy: Policy) -> Iterator[Raised]:
     if ladder is None:
         return
     allowed = policy.allows(name, streak.tool)
-    yield Raised(streak, RERUN_HINT, None, allowed) if kind == RERUN else Raised(streak, ladder.hint, ladder, allowed)
+    yield Raised(streak, ladder.hint, ladder if isinstance(ladder, Ladder) else None, allowed)
 
 
 def walked(transcript: Transcript, policy: Policy) -> Walk:
     """The walk over a whole transcript."""
-    walk = Walk(policy)
+    walk = Walk(policy, transcript.tools)
     for step in steps(transcript, policy):
         walk.add(step)
     return walk
@@ -160,48 +161,65 @@ class Place:
     Args:
         state: the round.
         due: the streaks that earned it, the one that it is about first.
+        tools: the tools that the request offers.
     """
 
     state: RoundState
     due: tuple[Raised, ...]
+    tools: Mapping[str, Any]
 
     @property
     def text(self) -> str:
         """What it says."""
         raised = self.due[0]
-        return notes.hint(sentence_facts(raised.streak), last=raised.last or raised.over)
+        return notes.hint(sentence_facts(raised.streak, self.tools), last=raised.last or raised.over)
 
 
-def placed_notes(rounds: Iterable[RoundState], facts: Facts) -> Iterator[Place]:
+def placed_notes(walk: Walk, facts: Facts) -> Iterator[Place]:
     """Where notes stand in the history: at the hint rung, at the last round before the end, and where an end was
     lowered to a note. One note a round."""
     before: Place | None = None
-    for state in rounds:
-        due = [raised for raised in state.raised if not raised.allowed and _is_due(raised, facts, before)]
-        before = Place(state, tuple(sorted(due, key=_urgency))) if due else None
-        if before is not None:
-            yield before
+    for state in walk.rounds:
+        place = _place(state, walk, facts, before)
+        if place is not None:
+            yield place
+        before = place or before
 
 
-def _is_due(raised: Raised, facts: Facts, before: Place | None) -> bool:
+def place_at(walk: Walk, facts: Facts, before: Place | None) -> Place | None:
+    """The note of the newest round; `before` is the one that stands last before it."""
+    return _place(walk.rounds[-1], walk, facts, before) if walk.rounds else None
+
+
+def _place(state: RoundState, walk: Walk, facts: Facts, before: Place | None) -> Place | None:
+    newest = state.round.index
+    due = [raised for raised in state.raised if not raised.allowed and _is_due(raised, facts, before, newest)]
+    return Place(state, tuple(sorted(due, key=_urgency)), walk.tools) if due else None
+
+
+def _is_due(raised: Raised, facts: Facts, before: Place | None, newest: int) -> bool:
     if raised.over:
         return facts.get(raised.streak.instance) == raised.streak.count
     if raised.last:
         return True
-    return raised.at_hint and not _just_told(raised.streak, before)
+    return raised.at_hint and not _just_told(raised.streak, before, newest)
 
 
-def _just_told(streak: Streak, before: Place | None) -> bool:
-    """Whether the round before had a note about the same calls: two notes in a row would say the same thing twice."""
-    return before is not None and any(raised.streak.shares_a_call(streak) for raised in before.due)
+def _just_told(streak: Streak, before: Place | None, newest: int) -> bool:
+    """Whether the round before had a note about the same calls, or about the same thing with other calls: two notes in
+    a row would say it twice."""
+    if before is None or before.state.round.index != newest - 1:
+        return False
+    detector = streak.key.detector
+    return any(other.streak.shares_a_call(streak) or other.streak.key.detector == detector for other in before.due)
 
 
 def _urgency(raised: Raised) -> tuple[bool, int]:
     return not (raised.last or raised.over), DETECTORS.index(raised.streak.key.detector)
 
 
-def sentence_facts(streak: Streak) -> notes.Facts:
-    """What a sentence about the streak may say."""
+def sentence_facts(streak: Streak, tools: Mapping[str, Any]) -> notes.Facts:
+    """What a sentence about the streak may say; `tools` are those that the request offers."""
     kind = streak.key.kind
     return notes.Facts(
         detector=f"{streak.key.detector}/{kind}" if kind else streak.key.detector,
@@ -210,4 +228,6 @@ def sentence_facts(streak: Streak) -> notes.Facts:
         sameness="same" if len(streak.signatures) == 1 else "varying",
         refusals=streak.refusals,
         category=streak.category,
+        schema=tools.get(streak.tool),
+        offered=tuple(tools),
     )

@@ -12,7 +12,8 @@ Example:
 
 Not reported:
     A command that was run before and is run again after something was written: a red test after an edit is work. If it
-    fails in exactly the same way twelve times, there is one note and no end. Different shell commands that fail without
+    fails in exactly the same way twelve times, there is one note and no end. Invalid arguments and unknown tools, which
+    have detectors of their own. Different shell commands that fail without
     a word. Cancelled calls. A batch of failures is one failure. Any success of the tool starts the count anew.
 
 Settings:
@@ -37,7 +38,8 @@ def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     draft = Draft.of(streaks, judged)
     recovered = recovered_tools(judged, draft.streaks)
     draft.clear(lambda streak: streak.tool in recovered)
-    failures = [member for member in members(judged) if member.judged.failed and member.judged.tool not in recovered]
+    failed = (member for member in members(judged) if member.judged.outcome.kind == "failed")
+    failures = [member for member in failed if member.judged.tool not in recovered]
     for key, group in by_key(_keyed(member) for member in failures if not member.judged.rerun):
         draft.raise_(key, group)
     for key, group in by_key((_rerun_key(member), member) for member in failures if member.judged.rerun):

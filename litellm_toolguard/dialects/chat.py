@@ -16,6 +16,7 @@ from litellm_toolguard.dialects.history import (
     edit_items,
     is_text,
     items_of,
+    offered,
     role_of,
     text_and_opaque,
 )
@@ -30,7 +31,12 @@ def parse(request: Mapping[str, Any]) -> Transcript:
     history = History()
     for index, message in enumerate(items_of(request, "messages")):
         _read_message(history, index, message)
-    return history.transcript("chat", words_allowed=_words_allowed(request))
+    return history.transcript("chat", words_allowed=_words_allowed(request), tools=offered(request, _offered_tool))
+
+
+def _offered_tool(tool: dict[str, Any]) -> tuple[Any, Any]:
+    body = tool.get("function") or tool.get("custom")
+    return (body.get("name"), body.get("parameters")) if isinstance(body, dict) else (None, None)
 
 
 def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:

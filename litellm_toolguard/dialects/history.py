@@ -129,12 +129,12 @@ class History:
         """A part that could not be read."""
         self._problems.append(Problem(location, reason))
 
-    def transcript(self, dialect: Dialect, *, words_allowed: bool) -> Transcript:
+    def transcript(self, dialect: Dialect, *, words_allowed: bool, tools: Mapping[str, Any]) -> Transcript:
         """The finished history."""
         events: tuple[Event, ...] = tuple(
             event.freeze() if isinstance(event, _OpenRound) else event for event in self._events
         )
-        return Transcript(dialect, events, tuple(self._problems), words_allowed)
+        return Transcript(dialect, events, tuple(self._problems), words_allowed, tools)
 
     def _behind_provider_rounds(self, newest: _OpenRound) -> None:
         """The provider's tools of the same answer ran before the client's: their rounds stand first."""
@@ -155,6 +155,18 @@ def items_of(request: Mapping[str, Any], key: str) -> Sequence[Any]:
     if not isinstance(items, list):
         raise PayloadError(f"`{key}` is not a list")
     return items
+
+
+def offered(request: Mapping[str, Any], read: Callable[[dict[str, Any]], tuple[Any, Any]]) -> dict[str, Any]:
+    """The tools that a request offers: name -> schema of the parameters (None where it has none).
+
+    Args:
+        request: the request.
+        read: name and schema of one entry of `tools`.
+    """
+    tools = request.get("tools")
+    entries = (read(tool) for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, dict))
+    return {name: schema for name, schema in entries if isinstance(name, str) and name}
 
 
 def call_of(

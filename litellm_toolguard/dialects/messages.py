@@ -15,6 +15,7 @@ from litellm_toolguard.dialects.history import (
     edit_items,
     is_text,
     items_of,
+    offered,
     role_of,
     text_and_opaque,
     type_of,
@@ -37,7 +38,11 @@ def parse(request: Mapping[str, Any]) -> Transcript:
             _read_user(history, index, message.get("content"))
         elif role != "system":
             history.problem(Location(index), "a message of an unknown role")
-    return history.transcript("messages", words_allowed=_words_allowed(request))
+    return history.transcript("messages", words_allowed=_words_allowed(request), tools=offered(request, _offered_tool))
+
+
+def _offered_tool(tool: dict[str, Any]) -> tuple[Any, Any]:
+    return tool.get("name"), tool.get("input_schema")
 
 
 def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:

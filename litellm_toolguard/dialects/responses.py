@@ -18,6 +18,7 @@ from litellm_toolguard.dialects.history import (
     call_of,
     edit_items,
     is_text,
+    offered,
     role_of,
     text_and_opaque,
     type_of,
@@ -96,7 +97,11 @@ def parse(request: Mapping[str, Any]) -> Transcript:
     for key in ("previous_response_id", "conversation"):
         if request.get(key) is not None:
             history.problem(None, f"the history is kept by the provider (`{key}`)")
-    return history.transcript("responses", words_allowed=_words_allowed(request))
+    return history.transcript("responses", words_allowed=_words_allowed(request), tools=offered(request, _offered_tool))
+
+
+def _offered_tool(tool: dict[str, Any]) -> tuple[Any, Any]:
+    return tool.get("name") or tool.get("type"), tool.get("parameters")
 
 
 def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:

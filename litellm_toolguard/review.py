@@ -1,0 +1,150 @@
+"""What a live guard would have done over a recorded conversation, from its start.
+
+Pure. Every request of the conversation is judged as the gateway would have judged it, and every recorded message of the
+assistant as a proposal on top of the history before it. Behind an end nothing is judged until the user writes again:
+the calls in between would not have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from litellm_toolguard.engine import SEVERITY, Finding, chosen_of, hints, verdicts
+from litellm_toolguard.evidence import Cleared, JudgedRound, proposed_call, steps
+from litellm_toolguard.policy import DetectorName, Policy
+from litellm_toolguard.proposals import judge_proposal
+from litellm_toolguard.transcript import Transcript, UserInput
+from litellm_toolguard.walk import Place, Walk, place_at
+
+ReviewAction: TypeAlias = Literal["hint", "ask", "block", "stop", "reject"]
+OVER: frozenset[ReviewAction] = frozenset({"ask", "block", "stop", "reject"})
+"""What ends the run as it was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """One thing that the guard would have done.
+
+    Args:
+        round: number of the assistant's message with calls, from 1: for a note or an end the newest one of the request,
+            for a proposal the proposed one.
+        call_id: the call that it is about.
+        detector: the detector.
+        action: the action.
+        tool: the tool, as the model wrote it.
+        count: the count that tripped.
+    """
+
+    round: int
+    call_id: str
+    detector: DetectorName
+    action: ReviewAction
+    tool: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The whole of it.
+
+    Args:
+        rounds: assistant messages with calls.
+        calls: calls in them.
+        interventions: in order.
+        saved: calls that would not have run.
+        not_inspected: parts that could not be read.
+    """
+
+    rounds: int
+    calls: int
+    interventions: tuple[Intervention, ...]
+    saved: int
+    not_inspected: int
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The state of a review."""
+
+    walk: Walk
+    words_allowed: bool
+    facts: dict[bytes, int] = field(default_factory=dict)
+    before: Place | None = None
+    number: int = 0
+    last_item: int = -1
+    calls: int = 0
+    saved: int = 0
+    over: bool = False
+    found: list[Intervention] = field(default_factory=list)
+
+    def round(self, judged: JudgedRound, *, requested: bool) -> None:
+        """Judge a round: first as a proposal, then, if a request followed with it as the newest, that request."""
+        item = judged.exchanges[0].exchange.call.location.item
+        self.number += item != self.last_item
+        self.last_item = item
+        self.calls += len(judged.exchanges)
+        if not self.over:
+            self._propose(judged)
+        self.saved += len(judged.exchanges) if self.over else 0
+        self.walk.add(judged)
+        place = place_at(self.walk, self.facts, self.before)
+        if not self.over and requested:
+            place = self._request(place)
+        self.before = place or self.before
+
+    def _propose(self, judged: JudgedRound) -> None:
+        if any(exchange.exchange.call.executed_by == "provider" for exchange in judged.exchanges):
+            return
+        objection = judge_proposal(self.walk, [proposed_call(each) for each in judged.exchanges], self.facts)
+        if objection is None:
+            return
+        self.over = True
+        self.found.append(
+            Intervention(
+                self.number, objection.call_id, objection.detector, objection.action, objection.tool, objection.count
+            )
+        )
+
+    def _request(self, place: Place | None) -> Place | None:
+        """The verdict on the request behind the newest round; the note that it gets, if any."""
+        ends = tuple(verdicts(self.walk, self.facts, words_allowed=self.words_allowed))
+        lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
+        place = place_at(self.walk, {**self.facts, **lowered}, self.before) if lowered else place
+        findings = (*ends, *hints(self.walk, place))
+        chosen = chosen_of(findings)
+        if chosen is None:
+            return place
+        self.found.append(self._intervention(chosen))
+        self.over = SEVERITY[chosen.action] >= SEVERITY["stop"]
+        for finding in findings:
+            if finding.action == "hint" and not finding.allowed:
+                self.facts.setdefault(finding.instance, finding.count)
+        return place
+
+    def _intervention(self, finding: Finding) -> Intervention:
+        action: ReviewAction = "hint" if finding.action == "pass" else finding.action
+        return Intervention(self.number, finding.call_id, finding.detector, action, finding.tool, finding.count)
+
+
+def review(transcript: Transcript, policy: Policy) -> Review:
+    """Judge a whole recorded conversation."""
+    # Input in the very message of the results was there before any request with them was made.
+    steered = {
+        event.location.item for event in transcript.events if isinstance(event, UserInput) and event.kind == "user"
+    }
+    reader = _Reader(Walk(policy, transcript.tools), transcript.words_allowed)
+    for step in steps(transcript, policy):
+        if isinstance(step, JudgedRound):
+            reader.round(step, requested=step.complete and step.round.end not in steered)
+            continue
+        reader.walk.add(step)
+        if isinstance(step, Cleared) and step.by_user:
+            reader.over = False
+    return Review(reader.number, reader.calls, tuple(reader.found), reader.saved, len(transcript.problems))
+
+
+def over_at(review_: Review) -> Iterator[Intervention]:
+    """The interventions that end the run as it was recorded."""
+    return (each for each in review_.interventions if each.action in OVER)
