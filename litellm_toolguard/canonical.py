@@ -66,9 +66,14 @@ _NONCE_NAMES = frozenset(
         "toolcallid",
     }
 )
-_EXIT_CODE_LINE = re.compile(
-    r"^(?:exit code:?|process exited with code|<returncode>)\s*-?\d+(?:</returncode>)?\s*$", re.I | re.M
+# What wrappers of commands write around an output: it names no cause.
+_WRAPPING = re.compile(
+    r"(?:exit code:?|process exited with code|exit status) -?\d+|<returncode>-?\d+</returncode>|</?output>|\boutput:",
+    re.IGNORECASE,
 )
+# Lines that such a wrapper puts first and that differ for every run.
+_RUN_LINES = ("Chunk ID: ", "Wall time: ", "Original token count: ")
+_MAX_WRAPPER_LINES = 7
 
 
 def digest(*parts: str | bytes) -> bytes:
@@ -185,7 +190,16 @@ def call_key(call: ToolCall, parsed: Any, *, loose: bool = False) -> bytes:
 
 def result_key(result: ToolResult) -> bytes:
     """Exact identity of a result: its text, its other parts and its error flag."""
-    return digest("result", result.text, result.opaque, str(bool(result.is_error)))
+    return digest("result", _without_run_lines(result.text), result.opaque, str(bool(result.is_error)))
+
+
+def _without_run_lines(text: str) -> str:
+    """The text without the lines of a command's wrapper that differ for every run; they stand at its start."""
+    if not text.startswith((*_RUN_LINES, "Exit code: ")):
+        return text
+    head = text.split("\n", _MAX_WRAPPER_LINES)
+    kept = [line for line in head[:_MAX_WRAPPER_LINES] if not line.startswith(_RUN_LINES)]
+    return "\n".join([*kept, *head[_MAX_WRAPPER_LINES:]])
 
 
 def without_nonces(parsed: Any) -> dict[str, Any] | None:
@@ -217,13 +231,13 @@ def same_but_for_noise(one: ToolResult, other: ToolResult) -> bool:
 def error_signature(text: str, parsed: Any) -> str:
     """What an error says once the arguments it echoes and what changes by itself (times, durations, ids, addresses) are
     removed. Bounded to the first 600 characters."""
-    head = without_echo(text[: 2 * _SIGNATURE_CHARS], parsed)[:_SIGNATURE_CHARS]
+    head = without_echo(_without_run_lines(text[: 2 * _SIGNATURE_CHARS]), parsed)[:_SIGNATURE_CHARS]
     return " ".join(_VOLATILE.sub("#", head).lower().split())
 
 
 def has_words(signature: str) -> bool:
     """Whether an error signature says more than an exit code: `Exit code 1` alone names no cause."""
-    return any(letter.isalpha() for letter in _EXIT_CODE_LINE.sub("", signature))
+    return any(letter.isalpha() for letter in _WRAPPING.sub("", signature))
 
 
 def without_echo(text: str, parsed: Any, *, numbers: bool = True) -> str:

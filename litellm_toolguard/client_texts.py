@@ -174,8 +174,8 @@ CLIENT_TEXTS: tuple[ClientText, ...] = (
     ),
     _denied("codex-cli", "sandbox_denied", "Network access was denied by the Codex sandbox network proxy.*"),
     _denied("codex-cli", "sandbox_denied", "Command denied by sandbox: *"),
-    _ended("codex-cli", "cancelled", "aborted by user after *s"),
-    _ended("codex-cli", "cancelled", "Wall time: * seconds\naborted by user"),
+    _ended("codex-cli", "failed", "aborted by user after *s"),
+    _ended("codex-cli", "failed", "Wall time: * seconds\naborted by user"),
     _ended("codex-cli", "failed", "command timed out after * milliseconds*"),
     _ended("codex-cli", "unknown_tool", "unsupported call: *"),
     _ended("codex-cli", "unknown_tool", "unsupported custom tool call: *"),
@@ -198,7 +198,7 @@ CLIENT_TEXTS: tuple[ClientText, ...] = (
         "The user has specified a rule which prevents you from using this specific tool call.*",
     ),
     _denied("opencode", "user_rejected", "The user dismissed this question"),
-    _ended("opencode", "cancelled", "Tool execution aborted"),
+    _ended("opencode", "failed", "Tool execution aborted"),
     _ended(
         "opencode", "invalid_arguments", "The * tool was called with invalid arguments: *satisfies the expected schema."
     ),
@@ -216,7 +216,7 @@ CLIENT_TEXTS: tuple[ClientText, ...] = (
         "*metadata>\nshell tool terminated command after exceeding timeout * ms*metadata>",
         flagged=False,
     ),
-    _ended("opencode", "cancelled", "*metadata>\nUser aborted the command\n</*metadata>", flagged=False),
+    _ended("opencode", "failed", "*metadata>\nUser aborted the command\n</*metadata>", flagged=False),
     _denied("vercel-ai-sdk", "user_rejected", "Tool execution denied.", flagged=False),
     # Gemini CLI and Qwen Code: a functionResponse with `error`.
     _denied(

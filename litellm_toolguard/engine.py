@@ -102,7 +102,7 @@ def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decisi
     lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
     placed = tuple(placed_notes(walk, {**facts, **lowered}))
     findings = (*ends, *hints(walk, placed[-1] if placed else None))
-    chosen = chosen_of(findings)
+    chosen = chosen_of(findings, placed[-1] if placed else None)
     over = chosen is not None and SEVERITY[chosen.action] >= SEVERITY["stop"]
     due = {finding.instance: finding.count for finding in findings if finding.action == "hint" and not finding.allowed}
     return Decision(
@@ -147,10 +147,10 @@ def _end_action(wanted: EndAction, streak: Streak, walk: Walk, words_allowed: bo
 
 def hints(walk: Walk, place: Place | None) -> Iterator[Finding]:
     """The notes that the newest round earned by itself; `place` is the newest note of the history."""
-    if place is None or not walk.rounds or place.state is not walk.rounds[-1]:
+    if place is None or not any(place.state is state for state in walk.newest_answer()):
         return
     alive = {raised.streak.instance for raised in walk.newest()}
-    for raised in place.due:
+    for raised in place.told:
         if not raised.over and raised.streak.instance in alive:
             yield _finding(raised, "hint", walk)
 
@@ -170,10 +170,11 @@ def _finding(raised: Raised, action: Action, walk: Walk) -> Finding:
     )
 
 
-def chosen_of(findings: Iterable[Finding]) -> Finding | None:
-    """The one that decides: the most severe, and among equals the first."""
+def chosen_of(findings: Iterable[Finding], place: Place | None) -> Finding | None:
+    """The one that decides: the most severe; among notes the one that is said, else the first."""
+    about = None if place is None else place.due[0].streak.instance
     acting = (finding for finding in findings if not finding.allowed)
-    return max(acting, key=lambda finding: SEVERITY[finding.action], default=None)
+    return max(acting, key=lambda finding: (SEVERITY[finding.action], finding.instance == about), default=None)
 
 
 def _words(chosen: Finding | None) -> str:

@@ -27,6 +27,9 @@ from litellm_toolguard.transcript import Dialect, Exchange, Round, RunEnd, ToolC
 FAILURES = frozenset({"failed", "invalid_arguments", "unknown_tool"})
 _NOT_NOVEL_ROLES = frozenset({"think", "wait"})
 _CHANGING_ROLES = frozenset({"shell", "unknown"})
+_LOOKING_WORDS = frozenset(
+    {"get", "list", "search", "find", "fetch", "read", "lookup", "query", "describe", "show", "count", "view", "check"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class JudgedExchange:
         role: the tool's role, refined by the call.
         novel: name and arguments first seen in this turn, and neither thinking nor waiting.
         may_change: it ended well and may have changed something.
-        rerun: the same call was made earlier in the turn, and something was written since.
+        rerun: the same call (of a shell: any command) was made earlier in the turn, and something was written since.
         loose: identity without the arguments that are made anew for every call, if it has such.
     """
 
@@ -97,7 +100,7 @@ class JudgedRound:
     Args:
         index: number of the round in the transcript, from 0.
         turn: digest of what the user wrote at the start of the turn.
-        complete: whether every call has its result; only a complete round is acted on.
+        complete: whether a result is there; a round without any is not acted on.
         lap: the lap of a cycle that the round completed.
         rereading: calls of the window of reads, when it is full and few of them are distinct; else 0.
     """
@@ -109,6 +112,11 @@ class JudgedRound:
     complete: bool
     lap: Lap | None = None
     rereading: int = 0
+
+    @property
+    def by_provider(self) -> bool:
+        """Whether the provider ran it."""
+        return self.exchanges[0].exchange.call.executed_by == "provider"
 
     @property
     def novel(self) -> bool:
@@ -164,6 +172,8 @@ class _Turn:
         self.anchor = anchor
         self.writes = 0
         self.last_run: dict[bytes, int] = {}
+        self.edits = 0
+        self.last_shell: dict[str, int] = {}
         self.last: dict[bytes, JudgedExchange] = {}
         self.loose: dict[bytes, JudgedExchange] = {}
         self.reads: deque[bytes] = deque(maxlen=READ_WINDOW)
@@ -208,14 +218,18 @@ def _judge(event: Round, index: int, turn: _Turn, dialect: Dialect, policy: Poli
     for judged in exchanges:
         _remember(turn, judged)
     # Counted after the whole batch: its calls were made together, so none of them is a new run after another's change.
-    turn.writes += any(_changed_files(judged) for judged in exchanges)
-    complete = all(judged.outcome.kind != "pending" for judged in exchanges)
+    changed = [judged.role for judged in exchanges if _changed_files(judged)]
+    turn.writes += bool(changed)
+    turn.edits += any(role != "shell" for role in changed)
+    complete = any(judged.exchange.result is not None for judged in exchanges)
     lap = _lap(turn, exchanges)
     return JudgedRound(index, turn.anchor, event, exchanges, complete, lap, _rereading(turn))
 
 
 def _remember(turn: _Turn, judged: JudgedExchange) -> None:
     turn.last_run[judged.key] = turn.writes
+    if judged.role == "shell":
+        turn.last_shell[judged.tool] = turn.edits
     turn.last[judged.key] = judged
     if judged.loose is not None:
         turn.loose[judged.loose] = judged
@@ -271,9 +285,16 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
         role=role,
         novel=first and role not in _NOT_NOVEL_ROLES,
         may_change=_may_change(role, outcome, first, new=key not in turn.last or turn.last[key].result != result),
-        rerun=not first and turn.writes > turn.last_run[key],
+        rerun=_is_rerun(turn, key, call.name, role),
         loose=loose,
     )
+
+
+def _is_rerun(turn: _Turn, key: bytes, tool: str, role: Role) -> bool:
+    """Whether the call is a new experiment after a change. For a shell any command is after an edit by another tool."""
+    if role == "shell" and turn.edits > turn.last_shell.get(tool, turn.edits):
+        return True
+    return turn.writes > turn.last_run.get(key, turn.writes)
 
 
 def _identities(call: ToolCall, parsed: Any, result: bytes, turn: _Turn, policy: Policy) -> tuple[bytes, bytes | None]:
@@ -296,19 +317,21 @@ def _steady(exchange: Exchange, result: bytes, before: JudgedExchange | None) ->
 
 
 def _may_change(role: Role, outcome: Outcome, first: bool, *, new: bool) -> bool:
-    """A tool of an unknown role that is called again and returns the same again is no change: two such calls in turns
-    would else hide each other. What writes and shells return is mostly unmarked text in dialects without an error flag;
-    it is taken for work, because taking an edit for nothing would stop the test that is run after it."""
-    if role == "write":
-        return outcome.kind in ("succeeded", "unclear")
-    if role not in _CHANGING_ROLES:
+    """Whether something may be different after the call: a write, a first call of a tool that may do anything, or any
+    call that returns something else than last time. What writes and shells return is mostly unmarked text in dialects
+    without an error flag; it is taken for work, because taking an edit for nothing would stop the test that is run
+    after it. The same call with the same result is no change: two such calls in turns would else hide each other."""
+    if outcome.kind not in ("succeeded", "unclear") or role == "think":
         return False
-    return (outcome.kind == "succeeded" and new) or (outcome.kind == "unclear" and first and role == "shell")
+    return role == "write" or (first and role in _CHANGING_ROLES) or (new and not first)
 
 
 def _changed_files(judged: JudgedExchange) -> bool:
     """Whether a command that is run again now is a new experiment. Shell commands edit files too, in many agents they
-    alone do; an identical command is no new change."""
+    alone do, and so do tools that nobody knows, unless their name says that they only look; a call that was made before
+    is no new change."""
     if judged.role == "write":
         return judged.outcome.kind in ("succeeded", "unclear")
-    return judged.role == "shell" and judged.novel and judged.may_change
+    if judged.role == "unknown" and judged.tool.lower().replace("-", "_").split("_")[0] in _LOOKING_WORDS:
+        return False
+    return judged.role in _CHANGING_ROLES and judged.novel and judged.may_change

@@ -117,6 +117,11 @@ _SPEECH: Final[Mapping[str, _Speech]] = {
         "Calling it again will bring nothing new: use the result you have, do something else, or answer.",
         _WENT_ON,
     ),
+    "repeated-call/unseen": _Speech(
+        "`{tool}` was called {count} times with the same arguments",
+        "Calling it again will hardly bring anything new: use what you have, do something else, or answer.",
+        _WENT_ON,
+    ),
     "call-cycle": _Speech(
         "the same calls were made in the same order {count} times and returned the same results each time, the last "
         "one was to `{tool}`",

@@ -53,7 +53,11 @@ _TRANSIENT_MARKS = (
     "rate limit",
     "rate_limit",
     "too many requests",
-    "429",
+    "429 too",
+    "status code 429",
+    "http 429",
+    "error 429",
+    "429:",
     "502 bad gateway",
     "503 service",
     "504 gateway",
@@ -101,9 +105,18 @@ def outcome_of(dialect: Dialect, exchange: Exchange) -> Outcome:
     if result.is_error is False:
         return Outcome("succeeded", "wire")
     shaped = _from_shape(result.text)
-    if shaped is not None:
-        return shaped
-    return Outcome("succeeded", "wire") if has_flag else _UNCLEAR
+    if has_flag and (shaped is None or not _outweighs_the_flag(shaped, result.text)):
+        return Outcome("succeeded", "wire")
+    return shaped or _UNCLEAR
+
+
+def _outweighs_the_flag(shaped: Outcome, text: str) -> bool:
+    """An absent flag means success, but some clients never set it: then an exit code, or a body that is an error and
+    nothing else, says more. Output that only starts like an error does not."""
+    if shaped.kind == "succeeded" or _exit_code(text) is not None:
+        return True
+    body = _json_object(text)
+    return "\n" not in text.strip() if body is None else bool(body.get("error")) or body.get("isError") is True
 
 
 def _from_client(known: ClientText) -> Outcome:

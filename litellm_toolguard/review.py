@@ -113,7 +113,7 @@ class _Reader:
         lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
         place = place_at(self.walk, {**self.facts, **lowered}, self.before) if lowered else place
         findings = (*ends, *hints(self.walk, place))
-        chosen = chosen_of(findings)
+        chosen = chosen_of(findings, place)
         if chosen is None:
             return place
         self.found.append(self._intervention(chosen))

@@ -90,10 +90,16 @@ class Walk:
         else:
             self._add_input(step)
 
+    def newest_answer(self) -> Iterator[RoundState]:
+        """The newest round, and the provider's rounds of the same answer before it, newest first."""
+        for number, state in enumerate(reversed(self.rounds)):
+            if number > 0 and not state.round.by_provider:
+                return
+            yield state
+
     def newest(self) -> Iterator[Raised]:
-        """The streaks that the newest round raised and that no input emptied since."""
-        raised = self.rounds[-1].raised if self.rounds else ()
-        return (each for each in raised if self._is_alive(each.streak))
+        """The streaks that the newest answer raised and that no input emptied since."""
+        return (each for state in self.newest_answer() for each in state.raised if self._is_alive(each.streak))
 
     def alive(self) -> Iterator[Streak]:
         """All streaks that still count."""
@@ -167,6 +173,12 @@ class Place:
     state: RoundState
     due: tuple[Raised, ...]
     tools: Mapping[str, Any]
+
+    @property
+    def told(self) -> tuple[Raised, ...]:
+        """The streaks that it tells of: the one that it is about, and those that share a call with it."""
+        about = self.due[0]
+        return tuple(raised for raised in self.due if raised is about or raised.streak.shares_a_call(about.streak))
 
     @property
     def text(self) -> str:

@@ -138,8 +138,8 @@ CASES: list[tuple[str, OutcomeKind, DenialCategory | None, bool]] = [
     ("exec_command failed: exec command rejected by user", "denied", "user_rejected", False),
     ("exec_command failed for `git push`: rejected by user", "denied", "user_rejected", False),
     ("`rm -rf /` rejected: blocked by policy", "denied", "policy_blocked", False),
-    ("aborted by user after 2.5s", "cancelled", None, False),
-    ("Wall time: 3 seconds\naborted by user", "cancelled", None, False),
+    ("aborted by user after 2.5s", "failed", None, False),
+    ("Wall time: 3 seconds\naborted by user", "failed", None, False),
     (
         "The action was not executed because automatic approval review could not be completed. Try later.",
         "transient",
@@ -161,7 +161,7 @@ CASES: list[tuple[str, OutcomeKind, DenialCategory | None, bool]] = [
         None,
         False,
     ),
-    ("half of it\n\n<metadata>\nUser aborted the command\n</metadata>", "cancelled", None, False),
+    ("half of it\n\n<metadata>\nUser aborted the command\n</metadata>", "failed", None, False),
     (
         "1..2\n<bash_metadata>\nshell tool terminated command after exceeding timeout 9000 ms.\n</bash_metadata>",
         "failed",

@@ -13,8 +13,8 @@ Example:
 Not reported:
     A command that was run before and is run again after something was written: a red test after an edit is work. If it
     fails in exactly the same way twelve times, there is one note and no end. Invalid arguments and unknown tools, which
-    have detectors of their own. Different shell commands that fail without
-    a word. Cancelled calls. A batch of failures is one failure. Any success of the tool starts the count anew.
+    have detectors of their own. Different shell commands that fail without a word, and first reads of different things.
+    Cancelled calls. A batch of failures is one failure. Any success of the tool starts the count anew.
 
 Settings:
     A ladder {hint, stop or reject}.
@@ -51,7 +51,9 @@ def _keyed(member: Member) -> tuple[Key, Member]:
     judged = member.judged
     signature = error_signature(judged.text, judged.parsed)
     # Without a word the exit code alone would make all commands of a shell fail alike.
-    own = (judged.key,) if judged.role == "shell" and not has_words(signature) else ()
+    # And reads of different things that are not there, or not open to the reader, are a search.
+    is_own = (judged.role == "shell" and not has_words(signature)) or (judged.role == "read" and judged.novel)
+    own = (judged.key,) if is_own else ()
     key = Key(NAME, "", (judged.tool, signature, *own))
     return key, Member(member.position, judged, signature)
 

@@ -27,6 +27,7 @@ from litellm_toolguard.evidence import FAILURES, JudgedRound
 from litellm_toolguard.streaks import Draft, Key, Member, Streaks, by_key, members
 
 NAME: Final = "repeated-call"
+UNSEEN: Final = "unseen"
 
 _COUNTED = FAILURES | {"succeeded", "unclear"}
 
@@ -47,7 +48,15 @@ def _counts(member: Member) -> bool:
 
 
 def _key(member: Member) -> Key:
-    return Key(NAME, "", (member.judged.key,))
+    return Key(NAME, UNSEEN if _is_unseen(member) else "", (member.judged.key,))
+
+
+def _is_unseen(member: Member) -> bool:
+    """Whether the provider kept the result of its own tool to itself."""
+    pair = member.judged.exchange
+    return (
+        pair.call.executed_by == "provider" and pair.result is not None and not (pair.result.text or pair.result.opaque)
+    )
 
 
 def _count(draft: Draft, key: Key, group: list[Member]) -> None:

@@ -13,6 +13,7 @@ from litellm_toolguard.dialects.history import (
     Note,
     appended,
     call_of,
+    can_carry_text,
     edit_items,
     is_text,
     items_of,
@@ -114,7 +115,7 @@ def _result_id(message: dict[str, Any]) -> str:
 def _result(message: dict[str, Any], here: Location) -> ToolResult:
     content = message.get("content")
     text, opaque = text_and_opaque(content, _TEXT_TYPES)
-    return ToolResult(text, None, opaque, here, carries_text=content is None or isinstance(content, (str, list)))
+    return ToolResult(text, None, opaque, here, carries_text=can_carry_text(content, _TEXT_TYPES))
 
 
 def _read_user(history: History, index: int, content: Any) -> None:
@@ -128,11 +129,18 @@ def _read_user(history: History, index: int, content: Any) -> None:
         if is_text(block, _TEXT_TYPES):
             history.user_text(block["text"], Location(index, part))
     if not any(is_text(block, _TEXT_TYPES) for block in content):
-        history.user_attachment(Location(index))
+        history.user_attachment(content, Location(index))
+
+
+def _forces_a_call(choice: Any) -> bool:
+    if not isinstance(choice, dict):
+        return False
+    allowed = choice.get("allowed_tools")
+    return not isinstance(allowed, dict) or allowed.get("mode") == "required"
 
 
 def _words_allowed(request: Mapping[str, Any]) -> bool:
     choice, answer = request.get("tool_choice"), request.get("response_format")
     legacy_choice = request.get("function_call")
-    forced = choice == "required" or isinstance(choice, dict) or isinstance(legacy_choice, dict)
+    forced = choice == "required" or isinstance(legacy_choice, dict) or _forces_a_call(choice)
     return not forced and not (isinstance(answer, dict) and answer.get("type") in ("json_object", "json_schema"))

@@ -69,6 +69,7 @@ class History:
         self._problems: list[Problem] = []
         self._newest: _OpenRound | None = None
         self._newest_at = 0
+        self._attachment = ""
         self._after_assistant = False
 
     def calls(self, item: int, calls: Sequence[ToolCall]) -> None:
@@ -112,11 +113,15 @@ class History:
         self._after_assistant = False
         self._events.append(UserInput(text, classify_input(text), location))
 
-    def user_attachment(self, location: Location) -> None:
-        """An image or file in the user's role. Behind a round it is mostly a tool's output that the dialect cannot hold
-        in a result, so it is an event there and the user's own input elsewhere."""
+    def user_attachment(self, content: Any, location: Location) -> None:
+        """Images or files in the user's role. Behind a round they are mostly a tool's output that the dialect cannot
+        hold in a result, so they are an event there, if they are new, and the user's own input elsewhere."""
         self._after_assistant = False
+        shown, before = canonical_json(content), self._attachment
+        self._attachment = shown
         follows_round = bool(self._events) and isinstance(self._events[-1], _OpenRound)
+        if follows_round and shown == before:
+            return
         self._events.append(UserInput("", "event" if follows_round else "user", location))
 
     def assistant_text(self, text: str, location: Location) -> None:
@@ -198,6 +203,13 @@ def _without_cache_mark(part: Any) -> Any:
     return {key: part[key] for key in part if key != "cache_control"} if isinstance(part, dict) else part
 
 
+def can_carry_text(content: Any, text_types: frozenset[str]) -> bool:
+    """Whether a note may be appended to a result's content: to text, and to lists that hold some or nothing."""
+    if isinstance(content, list):
+        return not content or any(is_text(part, text_types) for part in content)
+    return content is None or isinstance(content, str)
+
+
 def is_text(part: Any, text_types: frozenset[str]) -> bool:
     """Whether a content part is a text part."""
     return type_of(part) in text_types and isinstance(part.get("text"), str)
@@ -232,7 +244,14 @@ def edit_items(
     append: Callable[[Any, Location, str], Any],
     message: Callable[[str], Any] | None,
 ) -> list[Any]:
-    """The items with each note written to its carrier, or in a message of its own behind the round."""
+    """The items with each note written to its carrier, or in a message of its own behind the round.
+
+    Args:
+        items: the items of the request.
+        notes: the notes.
+        append: the item with a text appended to the place.
+        message: a message of the guard's own; None where the caller places those notes itself.
+    """
     edited = list(items)
     for note in notes:
         carrier = note.carrier
@@ -240,6 +259,7 @@ def edit_items(
             edited[carrier.item] = append(edited[carrier.item], carrier, note.text)
     if message is None:
         return edited
+    # From the last to the first, so that a message that is added moves no place that is still to be found.
     own = sorted((note for note in notes if note.carrier is None), key=lambda note: note.round.end, reverse=True)
     for note in own:
         edited.insert(note.round.end + 1, message(note.text))

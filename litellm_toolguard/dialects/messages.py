@@ -12,6 +12,7 @@ from litellm_toolguard.dialects.history import (
     Note,
     appended,
     call_of,
+    can_carry_text,
     edit_items,
     is_text,
     items_of,
@@ -71,9 +72,20 @@ def _add_text(edited: list[Any], note: Note) -> None:
         blocks = list(edited[with_results]["content"])
         behind = max(at + 1 for at, each in enumerate(blocks) if type_of(each) == "tool_result")
         edited[with_results] = {**edited[with_results], "content": [*blocks[:behind], block, *blocks[behind:]]}
-    elif not _holds(edited[end], "tool_use"):
+    elif not _waits(edited[end]):
         # Behind a call that waits for its result nothing may be put between the two.
         edited.insert(end + 1, {"role": "user", "content": [block]})
+
+
+def _waits(message: Any) -> bool:
+    """Whether a call of the message still waits for its result."""
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = content if isinstance(content, list) else []
+    answered = _server_results(blocks)
+    return any(
+        type_of(block) == "tool_use" or (type_of(block) in _SERVER_CALLS and block.get("id") not in answered)
+        for block in blocks
+    )
 
 
 def _holds(message: Any, kind: str) -> bool:
@@ -151,7 +163,7 @@ def _read_user(history: History, index: int, content: Any) -> None:
         else:
             attachment = here
     if attachment is not None and not words:
-        history.user_attachment(attachment)
+        history.user_attachment(content, attachment)
 
 
 def _read_result(history: History, block: dict[str, Any], here: Location) -> None:
@@ -159,7 +171,7 @@ def _read_result(history: History, block: dict[str, Any], here: Location) -> Non
     text, opaque = text_and_opaque(content, _TEXT_TYPES)
     flag = block.get("is_error")
     is_error = flag if isinstance(flag, bool) else None
-    carries_text = content is None or isinstance(content, (str, list))
+    carries_text = can_carry_text(content, _TEXT_TYPES)
     call_id = block.get("tool_use_id")
     result = ToolResult(text, is_error, opaque, here, carries_text)
     history.result(here.item, call_id if isinstance(call_id, str) else "", result)

@@ -16,6 +16,7 @@ from litellm_toolguard.dialects.history import (
     Note,
     appended,
     call_of,
+    can_carry_text,
     edit_items,
     is_text,
     offered,
@@ -144,7 +145,7 @@ def _read_message(history: History, index: int, item: dict[str, Any]) -> None:
             if is_text(block, _TEXT_TYPES):
                 history.user_text(block["text"], Location(index, part))
         if not any(is_text(block, _TEXT_TYPES) for block in content):
-            history.user_attachment(Location(index))
+            history.user_attachment(content, Location(index))
     elif role not in ("system", "developer"):
         history.problem(Location(index), "a message of an unknown role")
 
@@ -161,7 +162,7 @@ def _read_output(history: History, item: dict[str, Any], here: Location, spec: _
     call_id = item.get("call_id") if item.get("call_id") is not None else item.get("id")
     output = item.get("output")
     text, opaque = text_and_opaque(output, _TEXT_TYPES)
-    writable = spec.carries_text and (output is None or isinstance(output, (str, list)))
+    writable = spec.carries_text and can_carry_text(output, _TEXT_TYPES)
     result = ToolResult(text, None, opaque, here, carries_text=writable)
     history.result(here.item, call_id if isinstance(call_id, str) else "", result)
 
