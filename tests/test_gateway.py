@@ -37,6 +37,10 @@ def refused(_name: str, _arguments: Mapping[str, Any]) -> ToolOutput:
     return ToolOutput("Permission denied by user", is_error=True)
 
 
+def reads(name: str, arguments: Mapping[str, Any]) -> ToolOutput:
+    return ToolOutput(f"{name} gave {arguments}")
+
+
 def broken(_name: str, _arguments: Mapping[str, Any]) -> ToolOutput:
     return ToolOutput("Error: the backend is gone", is_error=True)
 
@@ -130,8 +134,8 @@ def test_a_healthy_run_ends_as_it_would_without_the_guard(
     bare: Gateway, guarded: Gateway, dialect: Dialect, stream: bool
 ) -> None:
     """Thirty different calls: no note, no header, nothing but the client's own requests at the upstream."""
-    plain = bare.run(dialect, "healthy", stream=stream, max_requests=40)
-    run = guarded.run(dialect, "healthy", stream=stream, max_requests=40)
+    plain = bare.run(dialect, "healthy", stream=stream, max_requests=40, execute=reads)
+    run = guarded.run(dialect, "healthy", stream=stream, max_requests=40, execute=reads)
 
     assert (run.ended, run.requests, run.text) == ("words", HEALTHY_ROUNDS + 1, FINAL_WORDS)
     assert run.executions == plain.executions

@@ -13,9 +13,10 @@ Example:
     the sixteenth.
 
 Not reported:
-    Answers in which a number differs, also one that was asked for: the next page is news. Acknowledgements ("ok",
-    "done"), empty answers, long ones, tools that write, think or wait. Another answer of the tool starts the count
-    anew. Marked failures and refusals have detectors of their own.
+    Answers that are marked: as a success by a flag or an exit code, or as a failure or refusal, which have detectors of
+    their own. Answers in which a number differs, also one that was asked for: the next page is news. Acknowledgements
+    ("all done"; also "opened X" for the X that was asked for), answers of one word, long ones, tools that write, think
+    or wait. Another answer of the tool starts the count anew.
 
 Settings:
     A ladder {hint, stop or reject}.
@@ -51,6 +52,11 @@ _ACKNOWLEDGEMENTS = frozenset(
 _MAX_ANSWER_CHARS = 300
 # One word says too little to be an answer that a model should have understood.
 _MIN_ANSWER_WORDS = 2
+# "Opened @", "navigated to @": what names the thing that was asked for is an acknowledgement, unless it says no.
+_NEGATIVE_WORDS = (
+    *("not", "no ", "n't", "cannot", "unable", "error", "fail", "denied", "deny", "refus", "forbid", "block", "reject"),
+    *("invalid", "unavailable", "permission", "allowed", "policy", "disabled", "missing", "never", "without"),
+)
 _SILENT_ROLES = frozenset({"write", "think", "wait"})
 
 
@@ -73,8 +79,10 @@ def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
 
 def _answer(judged: JudgedExchange) -> str:
     """What is compared; empty for an answer that does not count."""
-    if judged.role in _SILENT_ROLES or len(judged.text) > _MAX_ANSWER_CHARS:
+    if judged.outcome.kind != "unclear" or judged.role in _SILENT_ROLES or len(judged.text) > _MAX_ANSWER_CHARS:
         return ""
     said = " ".join(without_echo(judged.text, judged.parsed, numbers=False).split())
+    if said != " ".join(judged.text.split()) and not any(word in said.lower() for word in _NEGATIVE_WORDS):
+        return ""
     counts = len(said.split()) >= _MIN_ANSWER_WORDS and said.lower().rstrip(".!") not in _ACKNOWLEDGEMENTS
     return said if counts else ""
