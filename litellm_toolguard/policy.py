@@ -260,8 +260,8 @@ class Policy(_Frozen):
 
 
 _PRESETS: Final[Mapping[Preset, Detectors]] = {
-    # Measured on 557 real sessions of agents and 1,007 transcripts with human labels: no hint on those without a loop.
-    # A repeat hint at 2 or a failing-tool hint below 6 begins to hint at work.
+    # Measured on 557 recorded agent sessions with 17,700 calls: on those without a loop no end and four notes, three of
+    # them about a dozen polls without news. A repeat hint at 2, or a failing-tool hint below 6, begins to hint at work.
     "balanced": Detectors.model_validate(
         {
             "denied-call": {"hint": 2, "stop": 6, "any_tool": {"hint": 6, "stop": 12}},
