@@ -152,6 +152,7 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
     problems: list[ConfigProblem] = []
     found: list[str] = []
     names: dict[str, str] = {}
+    first_on = ""
     for where, name, params in _guardrails(data, problems):
         entry = f"{where}.litellm_params"
         if name in names:
@@ -166,8 +167,18 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
             )
         except ConfigError as error:
             problems += [_under(entry, problem) for problem in error.problems]
-        if params.get("default_on") is not True:
+        always_on = params.get("default_on")
+        if not isinstance(always_on, (bool, type(None))):
+            problems.append(
+                ConfigProblem(f"{entry}.default_on", "must be true or false; LiteLLM would start without it")
+            )
+        elif always_on is not True:
             found.append(f"{entry}.default_on is not true: only requests that name this guardrail are guarded")
+        elif first_on:
+            problems.append(ConfigProblem(f"{entry}.default_on", f"{first_on} is always on already and judges first"))
+        first_on = first_on or (where if always_on is True else "")
+        if "post_call" not in (params.get("mode") or ()):
+            found.append(f"{entry}.mode has no post_call: the machine-readable end stands in the header alone")
     if _has_callback(data):
         try:
             policies.append((CALLBACK, _callback_policy(callback_policy)))

@@ -74,7 +74,9 @@ def end(facts: Facts) -> str:
 
 def rejection(facts: Facts) -> str:
     """The message of an HTTP error."""
-    return f"{MARK} The request was rejected: {_happened(facts)}."
+    return (
+        f"{MARK} The request was rejected: {_happened(facts)}. A message of the user that says something new continues."
+    )
 
 
 def not_inspected(reason: str) -> str:

@@ -130,7 +130,9 @@ class HintLadder(_Frozen):
 
 
 def _off(value: Any) -> Any:
-    """YAML reads a bare `off` as False."""
+    """YAML reads a bare `off` as False; a key without a value is a line that was not finished."""
+    if value is None:
+        raise ValueError("is empty: give a ladder, or `off`")
     return None if value is False or value == "off" else value
 
 
@@ -209,6 +211,12 @@ class ToolRule(_Frozen):
         (), description="detectors that count and record, but never act"
     )
     detectors: Detectors = Field(default_factory=Detectors, description="ladders for these tools only")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> ToolRule:
+        if self.model_fields_set <= {"match"}:
+            raise ValueError("says nothing about these tools: give `role`, `identity`, `allow` or `detectors`")
+        return self
 
 
 Preset: TypeAlias = Literal["balanced", "strict", "lenient"]
@@ -391,6 +399,24 @@ def load_policy_file(path: Path) -> Policy:
     return load_policy(read_yaml(path), str(path))
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """YAML in which a key that is given twice is an error and not a choice."""
+
+
+def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+        if key is not None and key != "<<" and key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file.
 
@@ -398,7 +424,7 @@ def read_yaml(path: Path) -> Any:
         ConfigError: when it cannot be read or is no YAML; the message names the line.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
     except OSError as error:
         raise ConfigError((ConfigProblem("", f"cannot be read: {error.strerror}"),), str(path)) from error
     except UnicodeDecodeError as error:
@@ -461,9 +487,9 @@ def _message(kind: str, fault: Mapping[str, Any], path: tuple[int | str, ...]) -
     if kind == "less_than_equal":
         return f"must be at most {fault['ctx']['le']}, not {fault['input']!r}"
     if kind == "literal_error":
-        return f"{fault['input']!r} is none of {fault['ctx']['expected']}" + _did_you_mean(
-            str(fault["input"]), tuple(str(fault["ctx"]["expected"]).replace(" or ", ", ").replace("'", "").split(", "))
-        )
+        expected = str(fault["ctx"]["expected"])
+        names = tuple(expected.replace(" or ", ", ").replace("'", "").split(", "))
+        return f"{fault['input']!r} is none of {expected}" + _nearest(str(fault["input"]), names)
     if kind == "int_type":
         return f"must be a whole number, not {_kind(fault['input'])}"
     if kind in ("model_type", "model_attributes_type"):
@@ -476,8 +502,12 @@ def _message(kind: str, fault: Mapping[str, Any], path: tuple[int | str, ...]) -
 
 
 def _did_you_mean(name: str, known: tuple[str, ...]) -> str:
+    return _nearest(name, known) or (f"; known are {', '.join(known)}" if known else "")
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(known)}" if known else ""
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _keys_at(path: tuple[int | str, ...]) -> tuple[str, ...]:

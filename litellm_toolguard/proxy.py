@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
+from weakref import WeakSet
 
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.proxy._types import ProxyException, UserAPIKeyAuth
@@ -55,6 +56,9 @@ _HOOKS: Final = (
 )
 _STATUS: Final = {"pass": "success", "hint": "guardrail_flagged", "stop": "guardrail_intervened"}
 
+# The guards that configs made. A callback leaves a request to them: their policy stands where the operator looks.
+_entries: WeakSet[ToolGuard] = WeakSet()
+
 # One store for all instances of a process: a guardrail and a callback see the same conversations.
 _facts = MemoryFactStore()
 
@@ -74,6 +78,7 @@ class ToolGuard(CustomGuardrail):
     """
 
     use_native_lifecycle_hooks: ClassVar[bool] = True
+    is_callback: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -91,6 +96,8 @@ class ToolGuard(CustomGuardrail):
             raise ConfigError((ConfigProblem("", f"{type(error).__name__}: {error}"),)) from error
         self.facts: FactStore = _facts
         self.counts: Counter[str] = Counter()
+        if not self.is_callback:
+            _entries.add(self)
         install_stop_provider()
         _say_hello(self)
 
@@ -134,7 +141,7 @@ class ToolGuard(CustomGuardrail):
             reject`.
         """
         del cache
-        if _ruling_of(data) is not None:
+        if _ruling_of(data) is not None or self._stands_aside(data):
             return None
         ruling = self._rule(user_api_key_dict, data, call_type)
         if ruling is None:
@@ -145,6 +152,10 @@ class ToolGuard(CustomGuardrail):
             raise _http_error(self, ruling)
         data.update(ruling.edits)
         return data
+
+    def _stands_aside(self, data: dict[str, Any]) -> bool:
+        event = GuardrailEventHooks.pre_call
+        return self.is_callback and any(entry.should_run_guardrail(data, event) is True for entry in _entries)
 
     def judge(self, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
         """The ruling on one request body, with the facts that this process keeps for the tenant."""
@@ -312,5 +323,7 @@ def _say_hello(guard: ToolGuard) -> None:
         _log.warning(
             "toolguard: `default_on` is not true: only requests that name %s are guarded", guard.guardrail_name
         )
+    if "post_call" not in (_mode(guard.event_hook) or ()):
+        _log.warning("toolguard: `mode` has no post_call: the machine-readable end stands in the header alone")
     if sys.version_info < (3, 12):
         _log.warning("toolguard: run LiteLLM's proxy on Python 3.12 or newer; older ones crash under load")

@@ -13,4 +13,13 @@ from litellm_toolguard.proxy import ToolGuard
 
 _path = os.environ.get(POLICY_VARIABLE)
 
-callback: Final = ToolGuard({"policy": _path} if _path else None, guardrail_name="toolguard-callback", default_on=True)
+
+class ToolGuardCallback(ToolGuard):
+    """A guard that leaves a request to a guardrail of the config, where one judges it."""
+
+    is_callback = True
+
+
+callback: Final = ToolGuardCallback(
+    {"policy": _path} if _path else None, guardrail_name="toolguard-callback", default_on=True
+)

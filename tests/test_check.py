@@ -115,6 +115,19 @@ BAD = {
     ),
     "a tool rule without a match": ("tools: [{role: wait}]\n", ["tools[0].match: is missing"]),
     "an unknown preset": ("preset: strikt\n", ["preset: 'strikt' is none of"]),
+    "a tool rule that says nothing": (
+        "tools: [{match: a}]\n",
+        ["tools[0]: says nothing about these tools: give `role`, `identity`, `allow` or `detectors`"],
+    ),
+    "a detector without a value": (
+        "detectors:\n  repeated-call:\n",
+        ["detectors.repeated-call: is empty: give a ladder, or `off`"],
+    ),
+    "a key that is given twice": ("preset: strict\npreset: lenient\n", ["the key 'preset' is given twice at line 2"]),
+    "an identity with both lists": (
+        "tools: [{match: a, identity: {only: [x], ignore: [y]}}]\n",
+        ["tools[0].identity: give `only` or `ignore`"],
+    ),
     "several faults at once": (
         "preset: strikt\nwait: 3\non_error: ignore\n",
         ["preset: 'strikt'", "wait: unknown key; known are enforcement, preset,", "on_error: 'ignore' is none of"],
@@ -150,6 +163,14 @@ BAD = {
     "a config with a policy beside its key": (
         GUARDRAIL + "      enforcement: observe\n",
         ["guardrails[1].litellm_params.enforcement: is a key of the policy: put it under `toolguard:`"],
+    ),
+    "a config with a word for default_on": (
+        GUARDRAIL.replace("default_on: true", "default_on: maybe"),
+        ["guardrails[1].litellm_params.default_on: must be true or false; LiteLLM would start without it"],
+    ),
+    "a config with two guards that are always on": (
+        GUARDRAIL + GUARDRAIL.partition("mode: pre_call}\n")[2].replace("name: toolguard", "name: second"),
+        ["guardrails[2].litellm_params.default_on: guardrails[1] is always on already and judges first"],
     ),
     "a config with a guardrail in parallel": (
         GUARDRAIL + "      run_in_parallel: true\n",
