@@ -14,7 +14,7 @@ import click
 
 from litellm_toolguard.config import POLICY_VARIABLE, check_file
 from litellm_toolguard.errors import ConfigError
-from litellm_toolguard.policy import policy_schema
+from litellm_toolguard.policy import Policy, load_policy_file, policy_schema
 
 EXIT_BAD_INPUT: Final = 2
 
@@ -39,12 +39,51 @@ def check(file: Path | None, schema: bool) -> None:
     try:
         report = check_file(file, Path(callback) if callback else None)
     except ConfigError as error:
-        for problem in error.problems:
-            click.echo(f"{error.source}: {problem}", err=True)
-        raise SystemExit(EXIT_BAD_INPUT) from error
+        raise _bad_config(error) from error
     for remark in report.remarks:
         click.echo(f"{file}: note: {remark}")
     click.echo(f"{file}: ok")
+
+
+def _bad_config(error: ConfigError) -> SystemExit:
+    """Says every problem; what is to be raised then."""
+    for problem in error.problems:
+        click.echo(f"{error.source}: {problem}", err=True)
+    return SystemExit(EXIT_BAD_INPUT)
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path), help="Judge by this policy file.")
+@click.option("--labels", type=click.Path(path_type=Path), help="Compare with these labels (JSONL: id, label, ...).")
+@click.option("--format", "output", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["stop", "hint"]),
+    help="Exit code 1 at an intervention that ends the run (stop, reject, block, ask), or at any.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes; one per CPU unless given.")
+def replay(
+    files: tuple[Path, ...],
+    policy_file: Path | None,
+    labels: Path | None,
+    output: Literal["text", "json", "jsonl"],
+    fail_on: Literal["stop", "hint"] | None,
+    jobs: int | None,
+) -> None:
+    """Say what the guard would have done over the recorded conversations in FILES (JSON or JSONL, also gzipped).
+
+    Reads request bodies of Chat Completions, Anthropic Messages and Responses, transcript records, spend-log rows with
+    bodies, and the session files of Claude Code and Codex. Exit code 1: something could not be read, or --fail-on; 2: a
+    bad policy.
+    """
+    from litellm_toolguard.replay import Options, run_replay
+
+    try:
+        policy = load_policy_file(policy_file) if policy_file is not None else Policy()
+    except ConfigError as error:
+        raise _bad_config(error) from error
+    raise SystemExit(run_replay(files, policy, Options(output, labels, fail_on, jobs)))
 
 
 @main.command()

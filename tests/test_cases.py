@@ -29,7 +29,8 @@ def _expected(line: str, detector: str) -> tuple[int, str, str]:
     return int(number), action, named[0] if named else detector
 
 
-DEFAULT_DETECTOR = {"turns": "repeated-call", "failing": "", "repeated-call": "", "denied-call": "denied-call"}
+# A case names its detector where its file does not.
+DEFAULT_DETECTOR = {"turns": "repeated-call", "failing": "", "situations": "", "repeated-call": ""}
 
 
 @pytest.mark.parametrize(("case", "file", "dialect"), list(_cases()))
@@ -37,7 +38,7 @@ def test_case(case: dict[str, Any], file: str, dialect: Dialect) -> None:
     """The guard says exactly what the case expects, at exactly these rounds; nothing where nothing is expected."""
     seen = live(dialect, case["steps"], load_policy(case.get("policy")), case.get("request"))
 
-    default = DEFAULT_DETECTOR[file]
+    default = DEFAULT_DETECTOR.get(file, file)
     expected = [_expected(line, default) for line in case.get("expect", [])]
     assert [_named(event, want) for event, want in _aligned(seen.events, expected)] == expected
 
