@@ -7,7 +7,7 @@ fifth call of its kind. A batch trips only if every call in it does: one new cal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard.detectors.failing_tool import TRANSIENT
@@ -42,19 +42,21 @@ class Objection:
     allowed: bool
 
 
-def judge_proposal(walk: Walk, calls: Sequence[ProposedCall], facts: Facts) -> Objection | None:
+def judge_proposal(walk: Walk, calls: Sequence[ProposedCall], facts: Facts, *, words_allowed: bool) -> Objection | None:
     """The objection to a proposed round, if every call of it trips.
 
     Args:
         walk: the walk over the history before it.
         calls: its calls; none is no proposal.
         facts: the stored facts of the living streaks. A streak that was not announced trips nothing.
+        words_allowed: whether a run may end in words; where not, a stop or a question is a rejection.
     """
     tripped = [_objections(walk, calls, call, facts) for call in calls]
     if not tripped or not all(tripped):
         return None
-    worst = [max(objections, key=_severity) for objections in tripped]
-    return max(worst, key=_severity)
+    worst = max((max(objections, key=_severity) for objections in tripped), key=_severity)
+    in_words = worst.action in ("ask", "stop")
+    return replace(worst, action="reject") if in_words and not words_allowed else worst
 
 
 def _severity(objection: Objection) -> tuple[int, int]:

@@ -97,7 +97,8 @@ class _Reader:
     def _propose(self, judged: JudgedRound) -> None:
         if any(exchange.exchange.call.executed_by == "provider" for exchange in judged.exchanges):
             return
-        objection = judge_proposal(self.walk, [proposed_call(each) for each in judged.exchanges], self.facts)
+        calls = [proposed_call(each) for each in judged.exchanges]
+        objection = judge_proposal(self.walk, calls, self.facts, words_allowed=self.words_allowed)
         if objection is None:
             return
         self.over = True

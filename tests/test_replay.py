@@ -696,12 +696,10 @@ def test_progress_adds_up_to_the_stored_bytes(tmp_path: Path, monkeypatch: pytes
 # -------------------------------------------------------------------------------------------------- replay equals live
 
 WITHHELD = "the proposed call is taken to fail like the last one; here it came out otherwise"
-NO_WORDS = "a proposal that trips `stop` is not turned into a rejection where no words can be said"
 NUDGED = "a nudge behind an end makes a live harness go on; a replay is over until the user writes"
 DIFFERENT = {
     "a tool that is refused and fails in turn is ended by the refusals": WITHHELD,
     "eleven failures, a success, then a full fresh count": WITHHELD,
-    "without words to say the end is a rejection": NO_WORDS,
     "an address that always says no, with a nudge of the harness after each try": NUDGED,
 }
 """Cases in which the replay is known to say something else than the requests alone."""
