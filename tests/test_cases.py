@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from litellm_toolguard.policy import load_policy
+from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, live
 

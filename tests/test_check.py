@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from litellm_toolguard.cli import main
-from litellm_toolguard.policy import Policy, load_policy
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.policy_reading import load_policy
 
 GUARDRAIL = """
 model_list: []

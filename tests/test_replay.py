@@ -18,7 +18,8 @@ from litellm_toolguard import gate
 from litellm_toolguard import replay as replay_module
 from litellm_toolguard.cli import main
 from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import DETECTORS, Ladder, Policy, load_policy
+from litellm_toolguard.policy import DETECTORS, Ladder, Policy
+from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.replay import replay
 from litellm_toolguard.replay_files import CHUNK_BYTES
 from litellm_toolguard.replay_judge import Judged
