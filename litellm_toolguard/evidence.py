@@ -271,7 +271,7 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
     parsed = parse_arguments(call.arguments)
     arguments = parsed if isinstance(parsed, Mapping) else None
     role = call_role(policy.role(call.name), call.name, arguments)
-    outcome = outcome_of(dialect, exchange)
+    outcome = outcome_of(dialect, exchange, policy.results(call.name))
     exact = b"" if exchange.result is None else result_key(exchange.result)
     key, loose = _identities(call, parsed, exact, turn, policy)
     first = key not in turn.last_run

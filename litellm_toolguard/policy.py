@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from litellm_toolguard.operator_texts import OperatorText
 from litellm_toolguard.roles import Role, builtin_role
 
 DetectorName: TypeAlias = Literal[
@@ -207,11 +208,16 @@ class ToolRule(_Frozen):
         (), description="detectors that count and record, but never act"
     )
     detectors: Detectors = Field(default_factory=Detectors, description="ladders for these tools only")
+    results: tuple[OperatorText, ...] = Field(
+        (), min_length=1, description="texts and shapes of results, and how a call ended that returned them"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> ToolRule:
         if self.model_fields_set <= {"match"}:
-            raise ValueError("says nothing about these tools: give `role`, `identity`, `allow` or `detectors`")
+            raise ValueError(
+                "says nothing about these tools: give `role`, `identity`, `allow`, `detectors` or `results`"
+            )
         return self
 
 
@@ -257,6 +263,10 @@ class Policy(_Frozen):
     def identity(self, tool: str) -> Identity | None:
         """Which arguments tell two calls of the tool apart; None for all of them."""
         return next((rule.identity for rule in _rules(self, tool) if rule.identity is not None), None)
+
+    def results(self, tool: str) -> tuple[OperatorText, ...]:
+        """What the operator knows about the tool's results: the entries of every rule for it, in their order."""
+        return _results(self, tool)
 
     def allows(self, detector: DetectorName, tool: str) -> bool:
         """Whether findings of the detector on this tool are recorded without acting."""
@@ -323,6 +333,11 @@ def _rules(policy: Policy, tool: str) -> tuple[ToolRule, ...]:
 def _role(policy: Policy, tool: str) -> Role:
     named = (rule.role for rule in _rules(policy, tool) if rule.role is not None)
     return next(named, builtin_role(tool))
+
+
+@lru_cache(maxsize=4096)
+def _results(policy: Policy, tool: str) -> tuple[OperatorText, ...]:
+    return tuple(entry for rule in _rules(policy, tool) for entry in rule.results)
 
 
 @lru_cache(maxsize=4096)

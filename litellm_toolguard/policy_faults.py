@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,9 +14,16 @@ from litellm_toolguard.policy import Policy
 
 def problems(error: ValidationError) -> Iterator[ConfigProblem]:
     """The faults of a policy that was refused, each with the dotted path of its key."""
-    for fault in error.errors(include_url=False):
-        path = tuple(fault["loc"])
+    faults = [(tuple(fault["loc"]), fault) for fault in error.errors(include_url=False)]
+    for path, fault in faults:
+        # A list whose only entry is refused counts as empty too; the entry's own fault says what is wrong.
+        if fault["type"] == "too_short" and any(_is_below(other, path) for other, _ in faults):
+            continue
         yield ConfigProblem(_dotted(path), _message(fault["type"], fault, path))
+
+
+def _is_below(path: tuple[int | str, ...], key: tuple[int | str, ...]) -> bool:
+    return len(path) > len(key) and path[: len(key)] == key
 
 
 def _message(kind: str, fault: Mapping[str, Any], path: tuple[int | str, ...]) -> str:
@@ -30,15 +37,25 @@ def _message(kind: str, fault: Mapping[str, Any], path: tuple[int | str, ...]) -
         expected = str(fault["ctx"]["expected"])
         names = tuple(expected.replace(" or ", ", ").replace("'", "").split(", "))
         return f"{fault['input']!r} is none of {expected}" + _nearest(str(fault["input"]), names)
-    if kind == "int_type":
-        return f"must be a whole number, not {kind_of(fault['input'])}"
-    if kind in ("model_type", "model_attributes_type"):
-        return f"must be a mapping, not {kind_of(fault['input'])}"
-    if kind == "tuple_type":
-        return f"must be a list, not {kind_of(fault['input'])}"
+    if kind == "string_too_long":
+        return f"must have at most {fault['ctx']['max_length']} characters"
+    if kind in _WANTED:
+        return f"must be {_WANTED[kind]}, not {kind_of(fault['input'])}"
+    if kind in ("too_short", "string_too_short"):
+        return "is empty"
     if kind == "missing":
         return "is missing"
     return str(fault["msg"]).removeprefix("Value error, ")
+
+
+_WANTED: Final[Mapping[str, str]] = {
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "tuple_type": "a list",
+}
 
 
 def _did_you_mean(name: str, known: tuple[str, ...]) -> str:

@@ -30,7 +30,13 @@ def _expected(line: str, detector: str) -> tuple[int, str, str]:
 
 
 # A case names its detector where its file does not.
-DEFAULT_DETECTOR = {"turns": "repeated-call", "failing": "", "situations": "", "repeated-call": ""}
+DEFAULT_DETECTOR = {
+    "turns": "repeated-call",
+    "failing": "",
+    "situations": "",
+    "repeated-call": "",
+    "operator-texts": "denied-call",
+}
 
 
 @pytest.mark.parametrize(("case", "file", "dialect"), list(_cases()))
