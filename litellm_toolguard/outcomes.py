@@ -98,7 +98,7 @@ def outcome_of(dialect: Dialect, exchange: Exchange) -> Outcome:
         return _PENDING
     has_flag = dialect == "messages" or exchange.call.executed_by == "provider"
     known = match_client_text(result.text, is_error=result.is_error, has_flag=has_flag)
-    if known is not None:
+    if known is not None and not _is_quoted(known, result.text):
         return _from_client(known)
     if result.is_error is True:
         return _failure(result.text, "wire")
@@ -108,6 +108,11 @@ def outcome_of(dialect: Dialect, exchange: Exchange) -> Outcome:
     if has_flag and (shaped is None or not _outweighs_the_flag(shaped, result.text)):
         return Outcome("succeeded", "wire")
     return shaped or _UNCLEAR
+
+
+def _is_quoted(known: ClientText, text: str) -> bool:
+    """A text that a client appends to output is output itself behind an exit code that says success."""
+    return known.template.startswith("*") and _exit_code(text) == 0
 
 
 def _outweighs_the_flag(shaped: Outcome, text: str) -> bool:
