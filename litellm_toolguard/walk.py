@@ -176,15 +176,21 @@ class Place:
 
     @property
     def told(self) -> tuple[Raised, ...]:
-        """The streaks that it tells of: the one that it is about, and those that share a call with it."""
-        about = self.due[0]
-        return tuple(raised for raised in self.due if raised is about or raised.streak.shares_a_call(about.streak))
+        """The streaks that it tells of: the one that it is about, those that share a call with it, and other repeats of
+        its tool in the round, of which its words are as true."""
+        about = self.due[0].streak
+        return tuple(raised for raised in self.due if raised.streak.shares_a_call(about) or _both_repeat(raised, about))
 
     @property
     def text(self) -> str:
         """What it says."""
         raised = self.due[0]
         return notes.hint(sentence_facts(raised.streak, self.tools), last=raised.last or raised.over)
+
+
+def _both_repeat(raised: Raised, about: Streak) -> bool:
+    same_detector = raised.streak.key.detector == about.key.detector == "repeated-call"
+    return same_detector and raised.streak.tool == about.tool
 
 
 def placed_notes(walk: Walk, facts: Facts) -> Iterator[Place]:
