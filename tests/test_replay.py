@@ -699,11 +699,6 @@ def test_progress_adds_up_to_the_stored_bytes(tmp_path: Path, monkeypatch: pytes
 WITHHELD = "the proposed call is taken to fail like the last one; here it came out otherwise"
 NUDGED = "a nudge behind an end makes a live harness go on; a replay is over until the user writes"
 DIFFERENT = {
-    "a tool that is refused and fails in turn is ended by the refusals": WITHHELD,
-    "eleven failures, a success, then a full fresh count": WITHHELD,
-    "five failures of one kind, five of another and two of a third end the tool": WITHHELD,
-    "eleven failures of three kinds, a success, then both counts begin at one": WITHHELD,
-    "five equal failures, a success, then six more are a full count": WITHHELD,
     "an address that always says no, with a nudge of the harness after each try": NUDGED,
 }
 """Cases in which the replay is known to say something else than the requests alone."""
