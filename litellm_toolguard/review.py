@@ -71,7 +71,7 @@ class _Reader:
     walk: Walk
     words_allowed: bool
     facts: dict[bytes, int] = field(default_factory=dict)
-    said: Said = Said()
+    said: Said = field(default_factory=Said)
     number: int = 0
     last_item: int = -1
     calls: int = 0

@@ -256,7 +256,7 @@ def _is_owed(streak: Streak, near: tuple[Streak, ...]) -> bool:
 
 
 def _tells_of(streak: Streak, near: tuple[Streak, ...]) -> bool:
-    """Whether a note was about calls of the streak. One on a completed lap is also about the call that begins the next."""
+    """Whether a note was about calls of the streak. One on a lap is also about the call that begins the next lap."""
     return any(other.shares_a_call(streak) or other.key.detector == "call-cycle" for other in near)
 
 
