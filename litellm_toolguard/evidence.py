@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from litellm_toolguard.canonical import (
@@ -22,7 +22,7 @@ from litellm_toolguard.canonical import (
 from litellm_toolguard.outcomes import Outcome, outcome_of
 from litellm_toolguard.policy import CYCLE_PERIODS, DISTINCT_SHARE, READ_WINDOW, Policy
 from litellm_toolguard.roles import Role, call_role
-from litellm_toolguard.transcript import Dialect, Exchange, Round, RunEnd, ToolCall, Transcript
+from litellm_toolguard.transcript import Dialect, Event, Exchange, Round, RunEnd, ToolCall, Transcript, UserInput
 
 FAILURES = frozenset({"failed", "invalid_arguments", "unknown_tool"})
 _NOT_NOVEL_ROLES = frozenset({"think", "wait"})
@@ -194,44 +194,71 @@ class _Turn:
         self.equal_run = dict.fromkeys(CYCLE_PERIODS, 0)
 
 
+class Reader:
+    """Reads events one by one, oldest first.
+
+    Args:
+        dialect: the dialect that they come from.
+        policy: the policy.
+    """
+
+    def __init__(self, dialect: Dialect, policy: Policy) -> None:
+        self._dialect: Dialect = dialect
+        self._policy = policy
+        self._turn = _Turn(digest("turn"))
+        self._after_end = False
+        self._seen_after_end: set[bytes] = set()
+        self._index = 0
+
+    def step(self, event: Event) -> Step | None:
+        """What the detectors read of the event; None for input that nobody wrote."""
+        if isinstance(event, Round):
+            judged = self.look(event)
+            _take_in(self._turn, judged)
+            self._after_end = False
+            self._index += 1
+            return replace(judged, lap=_lap(self._turn, judged.exchanges), rereading=_rereading(self._turn))
+        if isinstance(event, RunEnd):
+            self._after_end = True
+            return event
+        return self._input(event)
+
+    def look(self, event: Round) -> JudgedRound:
+        """What is known of a round before it is taken in; it stays unread."""
+        exchanges = tuple(
+            _judge_exchange(exchange, self._turn, self._dialect, self._policy) for exchange in event.exchanges
+        )
+        complete = any(judged.exchange.result is not None for judged in exchanges)
+        return JudgedRound(self._index, self._turn.anchor, event, exchanges, complete)
+
+    def _input(self, event: UserInput) -> Cleared | None:
+        if event.kind == "event":
+            self._turn.break_cycle()
+            return Cleared(by_user=False)
+        if event.kind == "none":
+            return None
+        words = digest("words", event.text)
+        if self._after_end and words in self._seen_after_end:
+            return None
+        if self._after_end:
+            self._seen_after_end.add(words)
+        self._turn = _Turn(digest("turn", self._turn.anchor, words))
+        return Cleared(by_user=True)
+
+
 def steps(transcript: Transcript, policy: Policy) -> Iterator[Step]:
     """The events of a transcript as the detectors read them. Input that nobody wrote is left out."""
-    turn = _Turn(digest("turn"))
-    after_end = False
-    seen_after_end: set[bytes] = set()
-    index = 0
-    for event in transcript.events:
-        if isinstance(event, Round):
-            after_end = False
-            yield _judge(event, index, turn, transcript.dialect, policy)
-            index += 1
-        elif isinstance(event, RunEnd):
-            after_end = True
-            yield event
-        elif event.kind == "user":
-            words = digest("words", event.text)
-            if after_end and words in seen_after_end:
-                continue
-            if after_end:
-                seen_after_end.add(words)
-            turn = _Turn(digest("turn", turn.anchor, words))
-            yield Cleared(by_user=True)
-        elif event.kind == "event":
-            turn.break_cycle()
-            yield Cleared(by_user=False)
+    reader = Reader(transcript.dialect, policy)
+    return (step for event in transcript.events if (step := reader.step(event)) is not None)
 
 
-def _judge(event: Round, index: int, turn: _Turn, dialect: Dialect, policy: Policy) -> JudgedRound:
-    exchanges = tuple(_judge_exchange(exchange, turn, dialect, policy) for exchange in event.exchanges)
-    for judged in exchanges:
-        _remember(turn, judged)
+def _take_in(turn: _Turn, judged: JudgedRound) -> None:
+    for exchange in judged.exchanges:
+        _remember(turn, exchange)
     # Counted after the whole batch: its calls were made together, so none of them is a new run after another's change.
-    changed = [judged.role for judged in exchanges if _changed_files(judged)]
+    changed = [exchange.role for exchange in judged.exchanges if _changed_files(exchange)]
     turn.writes += bool(changed)
     turn.edits += any(role != "shell" for role in changed)
-    complete = any(judged.exchange.result is not None for judged in exchanges)
-    lap = _lap(turn, exchanges)
-    return JudgedRound(index, turn.anchor, event, exchanges, complete, lap, _rereading(turn))
 
 
 def _remember(turn: _Turn, judged: JudgedExchange) -> None:
