@@ -364,6 +364,7 @@ def _check(database: sqlite3.Connection) -> None:
         raise StoreError("the database of another program")
     if version > SCHEMA_VERSION:
         raise StoreError(f"made by a newer version (its format is {version}, known are formats up to {SCHEMA_VERSION})")
+    database.execute("SELECT number FROM facts LIMIT 1")
 
 
 # -------------------------------------------------------------------------------------------------------- statements
