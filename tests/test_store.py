@@ -357,6 +357,8 @@ def test_a_folder_that_went_away_is_a_store_error(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match=r"^no such file or directory$"):
         store.remember("t", {b"b": 3})
+    with pytest.raises(StoreError, match=r"^no such file or directory$"):
+        store.counts("t", [b"a"])
     (tmp_path / "away").rename(folder)
     store.remember("t", {b"b": 3})
     assert store.counts("t", [b"a", b"b"]) == {b"a": 3, b"b": 3}

@@ -254,6 +254,8 @@ class _Connection:
             return self._database
         self._drop()
         if file is None and not self._create:
+            # A file that was deleted is made again by the next write; a folder that is gone needs somebody.
+            self._path.parent.stat()
             return None
         if self._create:
             _ensure_file(self._path)
