@@ -137,8 +137,15 @@ def count_old(counts: Counts, record: dict[str, Any], transcript: Transcript, se
         counts.late += [] if told else [record["id"]]
     if record.get("outcome") == "success":
         counts.successes += 1
-        # The calls that would not have run are all calls from the end on: a run that ended behind its last has none.
-        counts.cut += [record["id"]] if seen.saved else []
+        counts.cut += [record["id"]] if seen.saved and was_cut(transcript, seen) else []
+
+
+def was_cut(transcript: Transcript, seen: Review) -> bool:
+    """Whether a run was ended before it had its answer: whether the calls behind the end, which would not have run,
+    returned anything that was not there before it."""
+    end = next(each.round for each in seen.interventions if each.action in OVER)
+    texts = [{each.result.text for each in round_.exchanges if each.result is not None} for round_ in transcript.rounds]
+    return bool(set().union(*texts[end - 1 :]) - set().union(*texts[: end - 1]))
 
 
 def exchanges(transcript: Transcript) -> Iterator[Exchange]:
@@ -189,7 +196,7 @@ def rows(counts: Counts) -> Iterator[Row]:
         "intercode: told by the third same call", f"{hinted} of {counts.repeats}", "all", not counts.late, counts.late
     )
     cut = f"{len(counts.cut)} of {counts.successes}"
-    yield Row("intercode: successes ended before their last call", cut, "0", not counts.cut, counts.cut)
+    yield Row("intercode: successes ended before their last news", cut, "0", not counts.cut, counts.cut)
 
 
 def show(counts: Counts, seconds: float) -> int:

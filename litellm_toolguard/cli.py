@@ -14,7 +14,8 @@ import click
 
 from litellm_toolguard.config import POLICY_VARIABLE, check_file
 from litellm_toolguard.errors import ConfigError
-from litellm_toolguard.policy import Policy, load_policy_file, policy_schema
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.policy_reading import load_policy_file, policy_schema
 
 EXIT_BAD_INPUT: Final = 2
 

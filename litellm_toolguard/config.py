@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from litellm_toolguard.errors import ConfigError, ConfigProblem
-from litellm_toolguard.policy import Ladder, Policy, load_policy, load_policy_key, read_yaml
+from litellm_toolguard.policy import Ladder, Policy
+from litellm_toolguard.policy_reading import load_policy, load_policy_key, read_yaml
 from litellm_toolguard.store import FactStore
 from litellm_toolguard.store.opening import open_store
 

@@ -48,6 +48,7 @@ class JudgedExchange:
         novel: name and arguments first seen in this turn, and neither thinking nor waiting.
         may_change: it ended well and may have changed something.
         rerun: the same call (of a shell: any command) was made earlier in the turn, and something was written since.
+        again: the same call was made earlier in the turn, and its last result was the same.
         loose: identity without the arguments that are made anew for every call, if it has such.
     """
 
@@ -60,6 +61,7 @@ class JudgedExchange:
     novel: bool
     may_change: bool
     rerun: bool
+    again: bool
     loose: bytes | None = None
 
     @property
@@ -71,6 +73,12 @@ class JudgedExchange:
     def text(self) -> str:
         """The text of the result."""
         return self.exchange.result.text if self.exchange.result is not None else ""
+
+    @property
+    def steered(self) -> bool:
+        """Whether the user steers the agent with words in the result. The same words to the same call come from
+        something that answers in the user's place."""
+        return self.outcome.user_words and not self.again
 
     @property
     def failed(self) -> bool:
@@ -271,11 +279,13 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
     parsed = parse_arguments(call.arguments)
     arguments = parsed if isinstance(parsed, Mapping) else None
     role = call_role(policy.role(call.name), call.name, arguments)
-    outcome = outcome_of(dialect, exchange)
+    outcome = outcome_of(dialect, exchange, policy.results(call.name))
     exact = b"" if exchange.result is None else result_key(exchange.result)
     key, loose = _identities(call, parsed, exact, turn, policy)
     first = key not in turn.last_run
-    result = _steady(exchange, exact, turn.last.get(key))
+    before = turn.last.get(key)
+    result = _steady(exchange, exact, before)
+    again = before is not None and before.result == result
     return JudgedExchange(
         exchange=exchange,
         parsed=parsed,
@@ -284,8 +294,9 @@ def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: P
         outcome=outcome,
         role=role,
         novel=first and role not in _NOT_NOVEL_ROLES,
-        may_change=_may_change(role, outcome, first, new=key not in turn.last or turn.last[key].result != result),
+        may_change=_may_change(role, outcome, first, new=not again),
         rerun=_is_rerun(turn, key, call.name, role),
+        again=again,
         loose=loose,
     )
 

@@ -1,20 +1,22 @@
 """The one place that decides how an exchange ended, and how that is known.
 
-The order is from the strongest evidence to the weakest: a text that a known client puts at the start of a result (and
-flags, where it flags), the wire's error flag, the shape of the result, and nothing.
+The order is from the strongest evidence to the weakest: what the operator says of the tool's results, a text that a
+known client puts at the start of a result (and flags, where it flags), the wire's error flag, the shape of the result,
+and nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from litellm_toolguard.client_texts import ClientText, DenialCategory, OutcomeKind, match_client_text
+from litellm_toolguard.operator_texts import DEFAULT_CATEGORY, OperatorText, match_operator_text
 from litellm_toolguard.transcript import Dialect, Exchange
 
-Provenance: TypeAlias = Literal["wire", "client", "shape", "gateway", "none"]
+Provenance: TypeAlias = Literal["operator", "wire", "client", "shape", "gateway", "none"]
 
 # A failure body is short; a longer JSON text is data that a tool returned.
 _MAX_BODY_CHARS = 20_000
@@ -91,14 +93,23 @@ _PENDING = Outcome("pending", "none")
 _UNCLEAR = Outcome("unclear", "none")
 
 
-def outcome_of(dialect: Dialect, exchange: Exchange) -> Outcome:
-    """Decide the outcome of one exchange of a transcript in the given dialect."""
+def outcome_of(dialect: Dialect, exchange: Exchange, operator_texts: Sequence[OperatorText] = ()) -> Outcome:
+    """Decide the outcome of one exchange of a transcript in the given dialect.
+
+    Args:
+        dialect: the transcript's.
+        exchange: the exchange.
+        operator_texts: what the policy says of the results of this tool.
+    """
     result = exchange.result
     if result is None:
         return _PENDING
     has_flag = dialect == "messages" or exchange.call.executed_by == "provider"
+    told = match_operator_text(operator_texts, result.text, is_error=result.is_error, has_flag=has_flag)
+    if told is not None:
+        return _from_operator(told)
     known = match_client_text(result.text, is_error=result.is_error, has_flag=has_flag)
-    if known is not None:
+    if known is not None and not _is_quoted(known, result.text):
         return _from_client(known)
     if result.is_error is True:
         return _failure(result.text, "wire")
@@ -110,6 +121,11 @@ def outcome_of(dialect: Dialect, exchange: Exchange) -> Outcome:
     return shaped or _UNCLEAR
 
 
+def _is_quoted(known: ClientText, text: str) -> bool:
+    """A text that a client appends to output is output itself behind an exit code that says success."""
+    return known.template.startswith("*") and _exit_code(text) == 0
+
+
 def _outweighs_the_flag(shaped: Outcome, text: str) -> bool:
     """An absent flag means success, but some clients never set it: then an exit code, or a body that is an error and
     nothing else, says more. Output that only starts like an error does not."""
@@ -117,6 +133,11 @@ def _outweighs_the_flag(shaped: Outcome, text: str) -> bool:
         return True
     body = _json_object(text)
     return "\n" not in text.strip() if body is None else bool(body.get("error")) or body.get("isError") is True
+
+
+def _from_operator(told: OperatorText) -> Outcome:
+    category = (told.category or DEFAULT_CATEGORY) if told.outcome == "denied" else None
+    return Outcome(told.outcome, "operator", category)
 
 
 def _from_client(known: ClientText) -> Outcome:

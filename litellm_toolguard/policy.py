@@ -1,22 +1,19 @@
-"""The policy: every threshold, the presets, and how a policy is read and checked.
+"""The policy: every threshold, the presets, and what holds for a tool.
 
-A policy is frozen. `load_policy` turns plain data into one or raises `ConfigError` with every fault and its path.
+A policy is frozen. `policy_reading` makes one out of plain data or a file.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from litellm_toolguard.errors import ConfigError, ConfigProblem
+from litellm_toolguard.operator_texts import OperatorText
 from litellm_toolguard.roles import Role, builtin_role
 
 DetectorName: TypeAlias = Literal[
@@ -239,11 +236,16 @@ class ToolRule(_Frozen):
         (), description="detectors that count and record, but never act"
     )
     detectors: Detectors = Field(default_factory=Detectors, description="ladders for these tools only")
+    results: tuple[OperatorText, ...] = Field(
+        (), min_length=1, description="texts and shapes of results, and how a call ended that returned them"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> ToolRule:
         if self.model_fields_set <= {"match"}:
-            raise ValueError("says nothing about these tools: give `role`, `identity`, `allow` or `detectors`")
+            raise ValueError(
+                "says nothing about these tools: give `role`, `identity`, `allow`, `detectors` or `results`"
+            )
         return self
 
 
@@ -290,6 +292,10 @@ class Policy(_Frozen):
     def identity(self, tool: str) -> Identity | None:
         """Which arguments tell two calls of the tool apart; None for all of them."""
         return next((rule.identity for rule in _rules(self, tool) if rule.identity is not None), None)
+
+    def results(self, tool: str) -> tuple[OperatorText, ...]:
+        """What the operator knows about the tool's results: the entries of every rule for it, in their order."""
+        return _results(self, tool)
 
     def allows(self, detector: DetectorName, tool: str) -> bool:
         """Whether findings of the detector on this tool are recorded without acting."""
@@ -359,6 +365,11 @@ def _role(policy: Policy, tool: str) -> Role:
 
 
 @lru_cache(maxsize=4096)
+def _results(policy: Policy, tool: str) -> tuple[OperatorText, ...]:
+    return tuple(entry for rule in _rules(policy, tool) for entry in rule.results)
+
+
+@lru_cache(maxsize=4096)
 def _base_ladder(policy: Policy, detector: DetectorName, tool: str) -> AnyLadder | None:
     for rule in _rules(policy, tool):
         if rule.detectors.given(detector):
@@ -398,180 +409,3 @@ _LADDER_OF_KIND: Final[Mapping[str, Callable[[Policy, AnyLadder], AnyLadder | No
     "changing": _changing,
     "rerun": _rerun,
 }
-
-
-# ------------------------------------------------------------------------------------------------------------ reading
-
-
-def load_policy(data: Any, source: str = "toolguard") -> Policy:
-    """A policy out of plain data (None is the empty policy).
-
-    Raises:
-        ConfigError: with every fault and the dotted path of its key.
-    """
-    if data is None:
-        return Policy()
-    if not isinstance(data, Mapping):
-        raise ConfigError((ConfigProblem("", f"a policy is a mapping, not {_kind(data)}"),), source)
-    try:
-        return Policy.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(tuple(_problems(error)), source) from error
-
-
-def load_policy_file(path: Path) -> Policy:
-    """A policy out of a YAML (or JSON) file.
-
-    Raises:
-        ConfigError: when the file cannot be read, is no YAML, or holds a bad policy.
-    """
-    return load_policy(read_yaml(path), str(path))
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key that is given twice is an error and not a choice."""
-
-
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-        if key is not None and key != "<<" and key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
-        seen.add(key)
-    loader.flatten_mapping(node)
-    return dict(loader.construct_pairs(node, deep=True))
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file.
-
-    Raises:
-        ConfigError: when it cannot be read or is no YAML; the message names the line.
-    """
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
-    except OSError as error:
-        raise ConfigError((ConfigProblem("", f"cannot be read: {error.strerror}"),), str(path)) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError((ConfigProblem("", "is not UTF-8 text"),), str(path)) from error
-    except yaml.YAMLError as error:
-        raise ConfigError((ConfigProblem("", f"is not YAML: {_where(error)}"),), str(path)) from error
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or "unreadable"
-    return what if mark is None else f"{what} at line {mark.line + 1}, column {mark.column + 1}"
-
-
-def load_policy_key(value: Any, base: Path | None) -> Policy:
-    """The policy of a `toolguard:` key: the policy itself, or `{policy: path}` alone.
-
-    Args:
-        value: the key's value.
-        base: folder that a relative path starts from; None where it is not known.
-
-    Raises:
-        ConfigError: as `load_policy`.
-    """
-    if not isinstance(value, Mapping) or "policy" not in value:
-        return load_policy(value)
-    path, others = value["policy"], sorted(str(key) for key in value if key != "policy")
-    if others:
-        message = f"`policy` names a file that holds the whole policy; move {', '.join(others)} into it"
-        raise ConfigError((ConfigProblem("policy", message),))
-    if not isinstance(path, str) or not path:
-        raise ConfigError((ConfigProblem("policy", "is the path of a policy file"),))
-    file = Path(path).expanduser()
-    if not file.is_absolute():
-        if base is None:
-            raise ConfigError((ConfigProblem("policy", "is relative, and the folder of the config is not known"),))
-        file = base / file
-    return load_policy_file(file)
-
-
-def policy_schema() -> dict[str, Any]:
-    """The JSON Schema of a policy."""
-    return Policy.model_json_schema(by_alias=True)
-
-
-# ------------------------------------------------------------------------------------------------------------- faults
-
-
-def _problems(error: ValidationError) -> Iterator[ConfigProblem]:
-    for fault in error.errors(include_url=False):
-        path = tuple(fault["loc"])
-        yield ConfigProblem(_dotted(path), _message(fault["type"], fault, path))
-
-
-def _message(kind: str, fault: Mapping[str, Any], path: tuple[int | str, ...]) -> str:
-    if kind == "extra_forbidden":
-        return "unknown key" + _did_you_mean(str(path[-1]), _keys_at(path[:-1]))
-    if kind == "greater_than_equal":
-        return f"must be at least {fault['ctx']['ge']}, not {fault['input']!r}"
-    if kind == "less_than_equal":
-        return f"must be at most {fault['ctx']['le']}, not {fault['input']!r}"
-    if kind == "literal_error":
-        expected = str(fault["ctx"]["expected"])
-        names = tuple(expected.replace(" or ", ", ").replace("'", "").split(", "))
-        return f"{fault['input']!r} is none of {expected}" + _nearest(str(fault["input"]), names)
-    if kind == "string_type":
-        return f"must be text, not {_kind(fault['input'])}"
-    if kind == "int_type":
-        return f"must be a whole number, not {_kind(fault['input'])}"
-    if kind in ("model_type", "model_attributes_type"):
-        return f"must be a mapping, not {_kind(fault['input'])}"
-    if kind == "tuple_type":
-        return f"must be a list, not {_kind(fault['input'])}"
-    if kind == "missing":
-        return "is missing"
-    return str(fault["msg"]).removeprefix("Value error, ")
-
-
-def _did_you_mean(name: str, known: tuple[str, ...]) -> str:
-    return _nearest(name, known) or (f"; known are {', '.join(known)}" if known else "")
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean `{near[0]}`?" if near else ""
-
-
-def _keys_at(path: tuple[int | str, ...]) -> tuple[str, ...]:
-    """The keys that are known at a place of the policy."""
-    model: type[BaseModel] | None = Policy
-    for step in path:
-        if isinstance(step, int) or model is None:
-            continue
-        model = _model_at(model, step)
-    return () if model is None else tuple(field.alias or name for name, field in model.model_fields.items())
-
-
-def _model_at(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    for name, field in model.model_fields.items():
-        if key in (name, field.alias):
-            return next(_models_in(field.annotation), None)
-    return None
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models_in(part)
-
-
-def _dotted(path: tuple[int | str, ...]) -> str:
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
-
-
-def _kind(value: Any) -> str:
-    names = {type(None): "nothing", bool: "true or false", str: "text", list: "a list", dict: "a mapping"}
-    return names.get(type(value), type(value).__name__)

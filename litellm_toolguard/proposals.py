@@ -1,7 +1,8 @@
 """The verdict on a proposed round: would these calls trip block, ask, stop or reject if they ran?
 
 The result of a proposed call is taken to equal the last one of its streak. So a ladder with `block: 5` holds back the
-fifth call of its kind. A batch trips only if every call in it does: one new call makes the whole of it work.
+fifth call of its kind. A batch trips only if every call in it does: one new call makes the whole of it work, whatever
+failed before it.
 """
 
 from __future__ import annotations
@@ -95,12 +96,14 @@ def _would_raise(walk: Walk, calls: Sequence[ProposedCall], call: ProposedCall) 
     batch_is_novel = any(each.novel for each in calls)
     for streak in walk.alive():
         belongs = _BELONGS.get((streak.key.detector, streak.key.kind))
-        if belongs is not None and belongs(streak, call) and not (batch_is_novel and _needs_no_novelty(streak)):
+        if belongs is not None and belongs(streak, call) and not (batch_is_novel and _foretells(streak)):
             yield streak
 
 
-def _needs_no_novelty(streak: Streak) -> bool:
-    return streak.key.detector == "repeated-call"
+def _foretells(streak: Streak) -> bool:
+    """Whether it is the result that would raise the streak. That of a call which is new in the turn is not known: the
+    call may be the one that works. A limit on calls counts them whatever they return."""
+    return streak.key.detector != "call-budget"
 
 
 Belongs: TypeAlias = Callable[[Streak, ProposedCall], bool]

@@ -16,7 +16,7 @@ from litellm_toolguard.evidence import Cleared, JudgedRound, proposed_call, step
 from litellm_toolguard.policy import DetectorName, Policy
 from litellm_toolguard.proposals import judge_proposal
 from litellm_toolguard.transcript import Transcript, UserInput
-from litellm_toolguard.walk import Place, Walk, place_at
+from litellm_toolguard.walk import Place, Said, Walk, place_at
 
 ReviewAction: TypeAlias = Literal["hint", "ask", "block", "stop", "reject"]
 OVER: frozenset[ReviewAction] = frozenset({"ask", "block", "stop", "reject"})
@@ -71,7 +71,7 @@ class _Reader:
     walk: Walk
     words_allowed: bool
     facts: dict[bytes, int] = field(default_factory=dict)
-    before: Place | None = None
+    said: Said = field(default_factory=Said)
     number: int = 0
     last_item: int = -1
     calls: int = 0
@@ -89,10 +89,10 @@ class _Reader:
             self._propose(judged)
         self.saved += len(judged.exchanges) if self.over else 0
         self.walk.add(judged)
-        place = place_at(self.walk, self.facts, self.before)
+        place, said = place_at(self.walk, self.facts, self.said)
         if not self.over and requested:
-            place = self._request(place)
-        self.before = place or self.before
+            said = self._request(place, said)
+        self.said = said
 
     def _propose(self, judged: JudgedRound) -> None:
         if any(exchange.exchange.call.executed_by == "provider" for exchange in judged.exchanges):
@@ -108,21 +108,22 @@ class _Reader:
             )
         )
 
-    def _request(self, place: Place | None) -> Place | None:
-        """The verdict on the request behind the newest round; the note that it gets, if any."""
+    def _request(self, place: Place | None, said: Said) -> Said:
+        """The verdict on the request behind the newest round; what is said with its note."""
         ends = tuple(verdicts(self.walk, self.facts, words_allowed=self.words_allowed))
         lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
-        place = place_at(self.walk, {**self.facts, **lowered}, self.before) if lowered else place
+        if lowered:
+            place, said = place_at(self.walk, {**self.facts, **lowered}, self.said)
         findings = (*ends, *hints(self.walk, place))
         chosen = chosen_of(findings, place)
         if chosen is None:
-            return place
+            return said
         self.found.append(self._intervention(chosen))
         self.over = SEVERITY[chosen.action] >= SEVERITY["stop"]
         for finding in findings:
             if finding.action == "hint" and not finding.allowed:
                 self.facts.setdefault(finding.instance, finding.count)
-        return place
+        return said
 
     def _intervention(self, finding: Finding) -> Intervention:
         action: ReviewAction = "hint" if finding.action == "pass" else finding.action

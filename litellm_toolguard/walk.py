@@ -176,9 +176,10 @@ class Place:
 
     @property
     def told(self) -> tuple[Raised, ...]:
-        """The streaks that it tells of: the one that it is about, and those that share a call with it."""
-        about = self.due[0]
-        return tuple(raised for raised in self.due if raised is about or raised.streak.shares_a_call(about.streak))
+        """The streaks that it tells of: the one that it is about, those that share a call with it, and other repeats of
+        its tool in the round, of which its words are as true."""
+        about = self.due[0].streak
+        return tuple(raised for raised in self.due if raised.streak.shares_a_call(about) or _both_repeat(raised, about))
 
     @property
     def text(self) -> str:
@@ -187,43 +188,76 @@ class Place:
         return notes.hint(sentence_facts(raised.streak, self.tools), last=raised.last or raised.over)
 
 
+def _both_repeat(raised: Raised, about: Streak) -> bool:
+    same_detector = raised.streak.key.detector == about.key.detector == "repeated-call"
+    return same_detector and raised.streak.tool == about.tool
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was said before a round.
+
+    Args:
+        newest: the newest note.
+        owed: streaks whose note was left out, because the round before had one about another call of the same kind.
+    """
+
+    newest: Place | None = None
+    owed: frozenset[bytes] = frozenset()
+
+
 def placed_notes(walk: Walk, facts: Facts) -> Iterator[Place]:
     """Where notes stand in the history: at the hint rung, at the last round before the end, and where an end was
     lowered to a note. One note a round."""
-    before: Place | None = None
+    said = Said()
     for state in walk.rounds:
-        place = _place(state, walk, facts, before)
+        place, said = _place(state, walk, facts, said)
         if place is not None:
             yield place
-        before = place or before
 
 
-def place_at(walk: Walk, facts: Facts, before: Place | None) -> Place | None:
-    """The note of the newest round; `before` is the one that stands last before it."""
-    return _place(walk.rounds[-1], walk, facts, before) if walk.rounds else None
+def place_at(walk: Walk, facts: Facts, said: Said) -> tuple[Place | None, Said]:
+    """The note of the newest round, and what is said with it; `said` is what was said before."""
+    return _place(walk.rounds[-1], walk, facts, said) if walk.rounds else (None, said)
 
 
-def _place(state: RoundState, walk: Walk, facts: Facts, before: Place | None) -> Place | None:
-    newest = state.round.index
-    due = [raised for raised in state.raised if not raised.allowed and _is_due(raised, facts, before, newest)]
-    return Place(state, tuple(sorted(due, key=_urgency)), walk.tools) if due else None
+def _place(state: RoundState, walk: Walk, facts: Facts, said: Said) -> tuple[Place | None, Said]:
+    acting = [raised for raised in state.raised if not raised.allowed]
+    near = _just_before(said, state)
+    due = [raised for raised in acting if _is_due(raised, facts, near, said.owed)]
+    owed = frozenset(raised.streak.instance for raised in acting if raised.at_hint and _is_owed(raised.streak, near))
+    place = Place(state, tuple(sorted(due, key=_urgency)), walk.tools) if due else None
+    return place, Said(place or said.newest, owed | (said.owed - {raised.streak.instance for raised in due}))
 
 
-def _is_due(raised: Raised, facts: Facts, before: Place | None, newest: int) -> bool:
+def _just_before(said: Said, state: RoundState) -> tuple[Streak, ...]:
+    """What the note of the round right before was about; two notes in a row about the same would say it twice."""
+    newest = said.newest
+    if newest is None or newest.state.round.index != state.round.index - 1:
+        return ()
+    return tuple(raised.streak for raised in newest.due)
+
+
+def _is_due(raised: Raised, facts: Facts, near: tuple[Streak, ...], owed: frozenset[bytes]) -> bool:
     if raised.over:
         return facts.get(raised.streak.instance) == raised.streak.count
     if raised.last:
         return True
-    return raised.at_hint and not _just_told(raised.streak, before, newest)
+    return (raised.at_hint or raised.streak.instance in owed) and not _is_known(raised.streak, near)
 
 
-def _just_told(streak: Streak, before: Place | None, newest: int) -> bool:
-    """Whether the round before had a note about the same calls, or about the same thing with other calls: two notes in
-    a row would say it twice."""
-    if before is None or before.state.round.index != newest - 1:
-        return False
-    detector = streak.key.detector
-    return any(other.streak.shares_a_call(streak) or other.streak.key.detector == detector for other in before.due)
+def _is_known(streak: Streak, near: tuple[Streak, ...]) -> bool:
+    return _tells_of(streak, near) or any(other.key.detector == streak.key.detector for other in near)
+
+
+def _is_owed(streak: Streak, near: tuple[Streak, ...]) -> bool:
+    """Whether only the detector was the same: the note that stands says nothing about these calls."""
+    return _is_known(streak, near) and not _tells_of(streak, near)
+
+
+def _tells_of(streak: Streak, near: tuple[Streak, ...]) -> bool:
+    """Whether a note was about calls of the streak. One on a lap is also about the call that begins the next lap."""
+    return any(other.shares_a_call(streak) or other.key.detector == "call-cycle" for other in near)
 
 
 def _urgency(raised: Raised) -> tuple[bool, int]:

@@ -4,7 +4,8 @@ A conversation is a list of steps, as they stand in `tests/cases/*.yaml`:
 
 - `{user: text}`: the user, or a harness in the user's role;
 - `{assistant: text}`: words of the model;
-- `{tool: name, args: {...}, result: text, error: bool}`: a round of one call;
+- `{tool: name, args: {...}, result: text, error: bool}`: a round of one call; `error` is the flag, where the dialect
+  has one;
 - `{round: [call, ...]}`: a round of several calls;
 - `{times: N, steps: [...]}`: steps repeated, `{i}` in a text replaced by the number of the repetition.
 """
@@ -102,7 +103,7 @@ def _add_messages(items: list[dict[str, Any]], named: Named) -> None:
     results = []
     for name, call in named:
         if "result" in call:
-            flag = {"is_error": True} if call.get("error") else {}
+            flag = {"is_error": call["error"]} if "error" in call else {}
             results.append({"type": "tool_result", "tool_use_id": name, "content": call["result"], **flag})
     if results:
         items.append({"role": "user", "content": results})

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias
 from hypothesis import strategies as st
 
 from litellm_toolguard import gate
-from litellm_toolguard.policy import Policy, load_policy
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, HISTORY, judge

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from litellm_toolguard.policy import load_policy
+from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, live
 
@@ -30,7 +30,13 @@ def _expected(line: str, detector: str) -> tuple[int, str, str]:
 
 
 # A case names its detector where its file does not.
-DEFAULT_DETECTOR = {"turns": "repeated-call", "failing": "", "situations": "", "repeated-call": ""}
+DEFAULT_DETECTOR = {
+    "turns": "repeated-call",
+    "failing": "",
+    "situations": "",
+    "repeated-call": "",
+    "operator-texts": "denied-call",
+}
 
 
 @pytest.mark.parametrize(("case", "file", "dialect"), list(_cases()))

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from litellm_toolguard.cli import main
-from litellm_toolguard.policy import Policy, load_policy
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.policy_reading import load_policy
 
 GUARDRAIL = """
 model_list: []
@@ -51,6 +52,11 @@ detectors:
 tools:
   - {match: ["*_status", write_stdin], role: wait}
   - {match: "deploy_*", allow: repeated-call, detectors: {failing-call: {stop: 3}}}
+  - match: release
+    results:
+      - {starts_with: "FREEZE: ", outcome: denied, category: hook_blocked, with_error_flag: true}
+      - {glob: "* is locked by ?*", outcome: transient}
+      - {field: answer.ok, equals: true, outcome: succeeded}
 """,
     "a store in a file": "store: sqlite:///toolguard.db\n",
     "a ladder whose rungs are equal": "detectors: {repeated-call: {hint: 3, stop: 3}}\n",
@@ -66,6 +72,10 @@ def test_a_good_file_is_ok(text: str, tmp_path: Path) -> None:
     result = check(text, tmp_path)
 
     assert (result.exit_code, result.output.splitlines()[-1]) == (0, f"{tmp_path / 'file.yaml'}: ok")
+
+
+def result(entry: str) -> str:
+    return f"tools: [{{match: a, results: [{entry}]}}]\n"
 
 
 BAD = {
@@ -123,7 +133,7 @@ BAD = {
     "an unknown preset": ("preset: strikt\n", ["preset: 'strikt' is none of"]),
     "a tool rule that says nothing": (
         "tools: [{match: a}]\n",
-        ["tools[0]: says nothing about these tools: give `role`, `identity`, `allow` or `detectors`"],
+        ["tools[0]: says nothing about these tools: give `role`, `identity`, `allow`, `detectors` or `results`"],
     ),
     "a detector without a value": (
         "detectors:\n  repeated-call:\n",
@@ -134,6 +144,83 @@ BAD = {
         "tools: [{match: a, identity: {only: [x], ignore: [y]}}]\n",
         ["tools[0].identity: give `only` or `ignore`"],
     ),
+    "a misspelt key of a result": (
+        result("{glob: a, outcom: failed}"),
+        ["tools[0].results[0].outcome: is missing", "tools[0].results[0].outcom: unknown key; did you mean `outcome`?"],
+    ),
+    "a result without an outcome": (result("{glob: a}"), ["tools[0].results[0].outcome: is missing"]),
+    "a misspelt outcome": (
+        result("{glob: a, outcome: denid}"),
+        ["'invalid_arguments', 'unknown_tool' or 'denied'; did you mean `denied`?"],
+    ),
+    "an outcome that no text can say": (
+        result("{glob: a, outcome: pending}"),
+        ["tools[0].results[0].outcome: 'pending' is none of 'succeeded',"],
+    ),
+    "a misspelt category": (
+        result("{glob: a, outcome: denied, category: policy_block}"),
+        ["'policy_blocked' or 'tool_disabled'; did you mean `policy_blocked`?"],
+    ),
+    "a category of a failure": (
+        result("{glob: a, outcome: failed, category: hook_blocked}"),
+        ["tools[0].results[0]: `category` belongs to `outcome: denied`"],
+    ),
+    "an empty start": (result("{starts_with: '', outcome: failed}"), ["tools[0].results[0].starts_with: is empty"]),
+    "a start of white space": (
+        result("{starts_with: ' ', outcome: failed}"),
+        ["tools[0].results[0].starts_with: starts with white space, which is left out of the comparison"],
+    ),
+    "a start that is a number": (
+        result("{starts_with: 404, outcome: failed}"),
+        ["tools[0].results[0].starts_with: must be text, not int"],
+    ),
+    "a start without an end": (
+        result("{starts_with: " + 1001 * "a" + ", outcome: failed}"),
+        ["tools[0].results[0].starts_with: must have at most 1000 characters"],
+    ),
+    "an empty glob": (result("{glob: '', outcome: failed}"), ["tools[0].results[0].glob: is empty"]),
+    "a glob of wildcards": (
+        result("{glob: '*? *', outcome: failed}"),
+        ["tools[0].results[0].glob: holds nothing but wildcards, so it would match everything"],
+    ),
+    "a glob of two lines": (
+        result('{glob: "a\\nb*", outcome: failed}'),
+        ["tools[0].results[0].glob: holds a line break; a glob is compared with the first line only"],
+    ),
+    "a glob without an end": (
+        result("{glob: " + 201 * "a" + ", outcome: failed}"),
+        ["tools[0].results[0].glob: must have at most 200 characters"],
+    ),
+    "a result that nothing describes": (
+        result("{outcome: failed}"),
+        ["tools[0].results[0]: give exactly one of `starts_with`, `glob` and `field`"],
+    ),
+    "a result that two things describe": (
+        result("{glob: a, starts_with: b, outcome: failed}"),
+        ["tools[0].results[0]: give exactly one of `starts_with`, `glob` and `field`"],
+    ),
+    "a field without its value": (
+        result("{field: ok, outcome: failed}"),
+        ["tools[0].results[0]: `field` and `equals` belong together"],
+    ),
+    "a field whose value is not finished": (
+        result("{field: ok, equals: , outcome: failed}"),
+        ["tools[0].results[0].equals: must be text, a number, true or false"],
+    ),
+    "a field whose path has a hole": (
+        result("{field: a..b, equals: 1, outcome: failed}"),
+        ["tools[0].results[0].field: has an empty name in its path"],
+    ),
+    "a flag that is a word": (
+        result("{glob: a, outcome: failed, with_error_flag: sometimes}"),
+        ["tools[0].results[0].with_error_flag: must be true or false, not text"],
+    ),
+    "a list of no results": ("tools: [{match: a, results: []}]\n", ["tools[0].results: is empty"]),
+    "results that are no list": (
+        "tools: [{match: a, results: {glob: a, outcome: failed}}]\n",
+        ["tools[0].results: must be a list, not a mapping"],
+    ),
+    "a match that is empty text": ("tools: [{match: '', role: wait}]\n", ["tools[0].match[0]: is empty"]),
     "several faults at once": (
         "preset: strikt\nwait: 3\non_error: ignore\n",
         ["preset: 'strikt'", "wait: unknown key; known are enforcement, preset,", "on_error: 'ignore' is none of"],

@@ -37,6 +37,10 @@ def refused(_name: str, _arguments: Mapping[str, Any]) -> ToolOutput:
     return ToolOutput("Permission denied by user", is_error=True)
 
 
+def frozen(_name: str, _arguments: Mapping[str, Any]) -> ToolOutput:
+    return ToolOutput("FREEZE: no builds before Monday\nask the release desk")
+
+
 def reads(name: str, arguments: Mapping[str, Any]) -> ToolOutput:
     return ToolOutput(f"{name} gave {arguments}")
 
@@ -193,6 +197,29 @@ def test_a_denied_agent_is_ended_at_the_sixth_refusal(guarded: Gateway, dialect:
         if notes.MARK in text
     ]
     assert noted == [2, 5]
+
+
+@pytest.fixture
+def informed(gateways: Gateways) -> Gateway:
+    """A proxy whose policy knows how the operator's own tool refuses."""
+    refusal = {"glob": "FREEZE: no * before *", "outcome": "denied", "category": "hook_blocked"}
+    return gateways.get("informed", guardrails=[guardrail({"tools": [{"match": RUN.name, "results": [refusal]}]})])
+
+
+@every_dialect
+@both_forms
+def test_a_refusal_that_only_the_operator_knows_ends_the_run(
+    guarded: Gateway, informed: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """The agent's tool answers without any flag. The guard that does not know the text lets the run reach its cap."""
+    unknown = guarded.run(dialect, "denied", stream=stream, tools=[RUN], execute=frozen)
+    run = informed.run(dialect, "denied", stream=stream, tools=[RUN], execute=frozen)
+
+    assert (unknown.ended, len(unknown.executions), unknown.toolguard) == ("cap", 14, None)
+    assert (run.ended, len(run.executions)) == ("words", 6)
+    assert run.toolguard is not None
+    assert (run.toolguard["action"], run.toolguard["detector"], run.toolguard["count"]) == ("stop", "denied-call", 6)
+    assert run.text.startswith(f"{notes.END_PREFIX}`bash` was refused 6 times (hook_blocked).")
 
 
 @every_dialect

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from litellm_toolguard import gate, notes
 from litellm_toolguard.canonical import canonical_arguments, parse_arguments
-from litellm_toolguard.policy import Policy, load_policy
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, HISTORY, Conversation, Step, expand, judge

@@ -18,7 +18,8 @@ from litellm_toolguard import gate
 from litellm_toolguard import replay as replay_module
 from litellm_toolguard.cli import main
 from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import DETECTORS, Ladder, Policy, load_policy
+from litellm_toolguard.policy import DETECTORS, Ladder, Policy
+from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.replay import replay
 from litellm_toolguard.replay_files import CHUNK_BYTES
 from litellm_toolguard.replay_judge import Judged
@@ -698,8 +699,6 @@ def test_progress_adds_up_to_the_stored_bytes(tmp_path: Path, monkeypatch: pytes
 WITHHELD = "the proposed call is taken to fail like the last one; here it came out otherwise"
 NUDGED = "a nudge behind an end makes a live harness go on; a replay is over until the user writes"
 DIFFERENT = {
-    "a tool that is refused and fails in turn is ended by the refusals": WITHHELD,
-    "eleven failures, a success, then a full fresh count": WITHHELD,
     "an address that always says no, with a nudge of the harness after each try": NUDGED,
 }
 """Cases in which the replay is known to say something else than the requests alone."""

@@ -34,6 +34,9 @@ from litellm_toolguard.streaks import Draft, Key, Member, Streak, Streaks, by_ke
 NAME: Final = "denied-call"
 TOOL, TARGET, CATEGORY = "tool", "target", "category"
 
+# Words of a command that are read: a program, options and an argument.
+_COMMAND_WORDS: Final = 6
+
 
 def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     """The streaks after one more round."""
@@ -59,7 +62,7 @@ def _is_over(streak: Streak, recovered: frozenset[str], freed: set[str]) -> bool
 
 
 def _counts(member: Member) -> bool:
-    return member.judged.outcome.kind == "denied" and not member.judged.outcome.user_words
+    return member.judged.outcome.kind == "denied" and not member.judged.steered
 
 
 def _keyed(member: Member, recovered: frozenset[str], freed: set[str]) -> Iterator[tuple[Key, Member]]:
@@ -75,11 +78,13 @@ def _keyed(member: Member, recovered: frozenset[str], freed: set[str]) -> Iterat
 
 
 def _target(judged: JudgedExchange) -> str | None:
-    """A path, or the program and first argument of a command."""
+    """A path, or the program and first argument of a command that is no option."""
     if not isinstance(judged.parsed, Mapping):
         return None
     command = shell_command(judged.parsed)
     if command is not None:
-        return "command:" + " ".join(command.split(maxsplit=2)[:2])
+        program, *words = command.split(maxsplit=_COMMAND_WORDS)[:_COMMAND_WORDS] or [""]
+        argument = next((word for word in words if not word.startswith("-")), "")
+        return f"command:{program} {argument}".rstrip()
     path = target_path(judged.parsed)
     return None if path is None else "path:" + path

@@ -24,7 +24,7 @@ def works(exchange: JudgedExchange, counted: set[str | bytes] | None) -> bool:
         counted: what the streaks' members ended in; None where there is no streak.
     """
     outcome = exchange.outcome
-    if outcome.kind == "succeeded" or outcome.user_words:
+    if outcome.kind == "succeeded" or exchange.steered:
         return True
     if outcome.kind != "unclear":
         return False

@@ -30,21 +30,28 @@ NAME: Final = "repeated-call"
 UNSEEN: Final = "unseen"
 
 _COUNTED = FAILURES | {"succeeded", "unclear"}
+_NEVER_RAN = frozenset({"pending", "cancelled"})
 
 
 def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     """The streaks after one more round."""
     draft = Draft.of(streaks, judged)
     changing = {exchange.key for exchange in judged.exchanges if exchange.may_change}
-    steered = {exchange.tool for exchange in judged.exchanges if exchange.outcome.user_words}
+    steered = {exchange.tool for exchange in judged.exchanges if exchange.steered}
     draft.clear(lambda streak: streak.tool in steered or bool(changing - {streak.key.parts[0]}))
-    for key, group in by_key((_key(member), member) for member in members(judged) if _counts(member)):
+    idle = all(exchange.outcome.kind in _NEVER_RAN for exchange in judged.exchanges)
+    counted = (member for member in members(judged) if _counts(member, idle))
+    for key, group in by_key((_key(member), member) for member in counted):
         _count(draft, key, group)
     return draft.streaks
 
 
-def _counts(member: Member) -> bool:
-    return member.judged.outcome.kind in _COUNTED and member.judged.role != "wait"
+def _counts(member: Member, idle: bool) -> bool:
+    """A call that never ran is no repeat beside one that did. Where nothing of the round ever runs and the client says
+    the same each time, it is one."""
+    judged = member.judged
+    ran = judged.outcome.kind in _COUNTED or (idle and judged.again)
+    return ran and judged.role != "wait"
 
 
 def _key(member: Member) -> Key:
