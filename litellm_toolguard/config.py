@@ -14,6 +14,8 @@ from typing import Any, Final
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.policy import Ladder, Policy
 from litellm_toolguard.policy_reading import load_policy, load_policy_key, read_yaml
+from litellm_toolguard.store import FactStore
+from litellm_toolguard.store.opening import open_store
 
 GUARDRAIL: Final = "litellm_toolguard.ToolGuard"
 CALLBACK: Final = "litellm_toolguard.callback"
@@ -92,6 +94,18 @@ def entry_policy(mode: Any, switches: Mapping[str, Any], toolguard: Any, base: P
     if problems or policy is None:
         raise ConfigError(tuple(problems))
     return policy
+
+
+def entry_store(policy: Policy, base: Path | None) -> FactStore:
+    """The store that the policy of a guardrail entry names; `base` is the folder that a relative path starts from.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    try:
+        return open_store(policy.store, base)
+    except ConfigError as error:
+        raise ConfigError(tuple(_under(KEY, problem) for problem in error.problems)) from error
 
 
 def switch_problem(name: str) -> ConfigError:

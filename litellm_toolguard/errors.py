@@ -35,3 +35,7 @@ class ConfigError(ToolGuardError, RuntimeError):
 
 class PayloadError(ToolGuardError):
     """A request whose history cannot be read at all. The message holds no content of the payload."""
+
+
+class StoreError(ToolGuardError):
+    """A store that cannot be read or written now. The message is a reason of a few fixed words, never content."""

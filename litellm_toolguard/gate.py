@@ -6,7 +6,7 @@ Pure. Parses, decides, and says what is to be edited, stored, recorded and sent 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
@@ -66,7 +66,7 @@ class Ruling:
     def header(self) -> str:
         """The value of the `x-toolguard` header; empty when there is nothing to say."""
         report = self.report or {}
-        shown = ("action", "enforced", "detector", "tool", "count", "decision_id", "not_inspected", "error")
+        shown = ("action", "enforced", "detector", "tool", "count", "decision_id", "not_inspected", "error", "store")
         pairs = [f"{name}={_header_value(report[name])}" for name in shown if name in report]
         return "; ".join(pairs)
 
@@ -131,6 +131,11 @@ def failed(error: BaseException, policy: Policy) -> Ruling:
         status=UNAVAILABLE,
         report={"action": action, "error": type(error).__name__},
     )
+
+
+def without_store(ruling: Ruling) -> Ruling:
+    """The same ruling, made while the store could not be read or written; its report says so."""
+    return replace(ruling, report={**(ruling.report or {"action": ruling.action}), "store": "unavailable"})
 
 
 def ended_by_rejection(ruling: Ruling) -> Ruling:

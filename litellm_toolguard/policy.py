@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from litellm_toolguard.operator_texts import OperatorText
 from litellm_toolguard.roles import Role, builtin_role
@@ -54,9 +54,20 @@ STREAK_IDLE_ROUNDS: Final = 20
 """A streak that no round touched for this many rounds is dropped: the model went on to something else."""
 
 FACTS_MAX_ENTRIES: Final = 100_000
-"""Facts that the memory store keeps at most; one takes about 200 bytes."""
+"""Facts that a store keeps; one takes about 200 bytes."""
 FACTS_TTL_S: Final = 24 * 3600
 """Seconds that a fact is kept. A conversation that pauses longer gets one more hint."""
+FACTS_REFRESH_SHARE: Final = 24
+"""A use of a fact is written down when this share of its time has passed, so that reading is no write as a rule."""
+FACTS_PURGE_EVERY: Final = 256
+"""Facts that a process writes into a file before it removes old ones from it."""
+FACTS_PURGE_MAX: Final = 4 * FACTS_PURGE_EVERY
+"""Facts that are removed at a time: more than were written since, few enough to take milliseconds."""
+STORE_READ_WAIT_MS: Final = 10
+"""How long reading waits for another process. It holds up the event loop, and is needed only while a file is recovered
+after a crash: writers do not hold up readers."""
+STORE_WRITE_WAIT_MS: Final = 1000
+"""How long writing waits for another process. It is done in a thread; the request waits, nobody else."""
 
 Limit = Annotated[int, Field(ge=MIN_LIMIT, le=MAX_LIMIT, strict=True)]
 
@@ -124,6 +135,23 @@ class HintLadder(_Frozen):
     """A ladder of a detector that only tells."""
 
     hint: Limit = Field(description="a note to the model, once at this count")
+
+
+SQLITE_STORE: Final = "sqlite:///"
+"""How a file store is named; the path follows."""
+
+
+def _store(value: str) -> str:
+    path = value.removeprefix(SQLITE_STORE)
+    if value != "memory" and (path in ("", value) or path.endswith("/") or "\0" in path):
+        raise ValueError(
+            f"is `memory` or `{SQLITE_STORE}path`, with a path from the folder of the config or, with one more slash, "
+            f"from the root; not {value!r}"
+        )
+    return value
+
+
+StoreName = Annotated[str, AfterValidator(_store)]
 
 
 def _off(value: Any) -> Any:
@@ -233,6 +261,7 @@ class Policy(_Frozen):
     tools: tuple[ToolRule, ...] = Field(())
     on_error: Literal["allow", "reject"] = Field("allow", description="after an error inside the guard")
     not_inspected: Literal["pass", "reject"] = Field("pass", description="requests with parts that cannot be read")
+    store: StoreName = Field("memory", description="where facts are kept: `memory`, or `sqlite:///path`")
 
     def __hash__(self) -> int:
         return self._hash

@@ -7,6 +7,7 @@ the request to the provider of our own, so that LiteLLM encodes the answer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import time
@@ -22,13 +23,14 @@ from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_g
 from litellm.types.guardrails import GuardrailEventHooks
 
 from litellm_toolguard import gate
-from litellm_toolguard.config import entry_policy, remarks, switch_problem
+from litellm_toolguard.config import entry_policy, entry_store, remarks, switch_problem
 from litellm_toolguard.end_field import mark_response, mark_stream
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.gate import BAD_REQUEST, Ruling
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
+from litellm_toolguard.store.access import StoreAccess
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
 
@@ -59,8 +61,10 @@ _STATUS: Final = {"pass": "success", "hint": "guardrail_flagged", "stop": "guard
 # The guards that configs made. A callback leaves a request to them: their policy stands where the operator looks.
 _entries: WeakSet[ToolGuard] = WeakSet()
 
-# One store for all instances of a process: a guardrail and a callback see the same conversations.
-_facts = MemoryFactStore()
+# Takes what a store that is down does not.
+_spare_facts = MemoryFactStore()
+_STORE_LOG_S: Final = 60
+"""Seconds between two lines of the log about the same failure of a store."""
 
 
 class ToolGuard(CustomGuardrail):
@@ -91,11 +95,12 @@ class ToolGuard(CustomGuardrail):
     ) -> None:
         try:
             self.policy: Policy = entry_policy(_mode(event_hook), params, toolguard, _config_folder())
+            self.facts: FactStore = entry_store(self.policy, _config_folder())
             super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
         except (ValueError, TypeError) as error:
             raise ConfigError((ConfigProblem("", f"{type(error).__name__}: {error}"),)) from error
-        self.facts: FactStore = _facts
         self.counts: Counter[str] = Counter()
+        self._store_logged: dict[str, float] = {}
         if not self.is_callback:
             _entries.add(self)
         install_stop_provider()
@@ -143,7 +148,7 @@ class ToolGuard(CustomGuardrail):
         del cache
         if _ruling_of(data) is not None or self._stands_aside(data):
             return None
-        ruling = self._rule(user_api_key_dict, data, call_type)
+        ruling = await self._rule(user_api_key_dict, data, call_type)
         if ruling is None:
             return None
         ruling = _kept(data, ruling)
@@ -157,15 +162,27 @@ class ToolGuard(CustomGuardrail):
         event = GuardrailEventHooks.pre_call
         return self.is_callback and any(entry.should_run_guardrail(data, event) is True for entry in _entries)
 
-    def judge(self, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
-        """The ruling on one request body, with the facts that this process keeps for the tenant."""
-        scope = f"{self.policy.enforcement}:{tenant}"
-        ruling = gate.rule(dialect, data, self.policy, lambda instances: self.facts.counts(scope, instances))
-        if ruling.remember:
-            self.facts.remember(scope, ruling.remember)
-        return ruling
+    async def judge(self, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
+        """The ruling on one request body, with the facts that are stored for the tenant, and its own facts stored."""
+        facts = StoreAccess(self.facts, _spare_facts, f"{self.policy.enforcement}:{tenant}")
+        ruling = gate.rule(dialect, data, self.policy, facts.counts)
+        if ruling.remember and facts.may_wait:
+            await asyncio.to_thread(facts.remember, ruling.remember)
+        elif ruling.remember:
+            facts.remember(ruling.remember)
+        if not facts.failure:
+            return ruling
+        self._store_failed(facts.failure)
+        return gate.without_store(ruling)
 
-    def _rule(self, key: UserAPIKeyAuth, data: Mapping[str, Any], call_type: str) -> Ruling | None:
+    def _store_failed(self, reason: str) -> None:
+        self.counts["store_error"] += 1
+        now = time.monotonic()
+        if now - self._store_logged.get(reason, -_STORE_LOG_S) >= _STORE_LOG_S:
+            self._store_logged[reason] = now
+            _log.warning("toolguard: store unavailable: %s", reason)
+
+    async def _rule(self, key: UserAPIKeyAuth, data: Mapping[str, Any], call_type: str) -> Ruling | None:
         name = str(getattr(call_type, "value", call_type))
         if name in _UNREAD_CALLS:
             return gate.unreadable(f"a request of type {name}", self.policy)
@@ -173,7 +190,7 @@ class ToolGuard(CustomGuardrail):
         if dialect is None:
             return None
         try:
-            return self.judge(key.api_key or "", data, dialect)
+            return await self.judge(key.api_key or "", data, dialect)
         # The one boundary: a fault of the guard must not become a fault of the request.
         except Exception as error:  # noqa: BLE001
             return gate.failed(error, self.policy)

@@ -58,6 +58,7 @@ tools:
       - {glob: "* is locked by ?*", outcome: transient}
       - {field: answer.ok, equals: true, outcome: succeeded}
 """,
+    "a store in a file": "store: sqlite:///toolguard.db\n",
     "a ladder whose rungs are equal": "detectors: {repeated-call: {hint: 3, stop: 3}}\n",
     "a config with the guardrail": GUARDRAIL,
     "a config with the guardrail and a policy": GUARDRAIL + "      toolguard: {enforcement: observe}\n",
@@ -79,6 +80,11 @@ def result(entry: str) -> str:
 
 BAD = {
     "a misspelt key": ("enforcment: observe\n", ["enforcment: unknown key; did you mean `enforcement`?"]),
+    "a store that is none": ("store: redis://localhost\n", ["store: is `memory` or `sqlite:///path`"]),
+    "a store without its path": ("store: sqlite:///\n", ["not 'sqlite:///'"]),
+    "a store with a slash too few": ("store: sqlite://toolguard.db\n", ["not 'sqlite://toolguard.db'"]),
+    "a store that is a folder": ("store: sqlite:///data/\n", ["not 'sqlite:///data/'"]),
+    "a store that is a number": ("store: 3\n", ["store: must be text, not int"]),
     "a misspelt detector": (
         "detectors: {repeat-call: {stop: 8}}\n",
         ["detectors.repeat-call: unknown key; did you mean `repeated-call`?"],

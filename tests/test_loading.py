@@ -58,6 +58,12 @@ REFUSALS = [
         [guardrail({"policy": "policies/bad.yaml"})],
         files={"policies/bad.yaml": "detectors: {failing-call: {hint: 9, stop: 6}}\n"},
     ),
+    Refusal(
+        "a store that is no database",
+        "facts.db cannot be used: no SQLite database",
+        [guardrail({"store": "sqlite:///data/facts.db"})],
+        files={"data/facts.db": "this is no database\n" * 100},
+    ),
     Refusal("a wrong mode", "toolguard: mode: 'during_call' is not supported", [guardrail(mode="during_call")]),
     Refusal("a mode without pre_call", "toolguard: mode: must hold pre_call", [guardrail(mode="post_call")]),
     Refusal(

@@ -48,17 +48,25 @@ class ProxyProcess:
         key: the key that clients give.
         env: more environment variables.
         python: the interpreter whose LiteLLM is started.
+        workers: processes that serve.
     """
 
     def __init__(
-        self, config: Path, *, port: int, key: str, env: Mapping[str, str], python: str = sys.executable
+        self,
+        config: Path,
+        *,
+        port: int,
+        key: str,
+        env: Mapping[str, str],
+        python: str = sys.executable,
+        workers: int = 1,
     ) -> None:
         self.key = key
         self.url = f"http://127.0.0.1:{port}"
         self._log_path = config.parent / "proxy.log"
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                _command(python, config, port),
+                _command(python, config, port, workers),
                 cwd=config.parent,
                 env=proxy_environment(env),
                 stdin=subprocess.DEVNULL,
@@ -143,9 +151,12 @@ def stop_all(proxies: Iterable[ProxyProcess]) -> None:
         proxy.exit_code(STOP_SECONDS)
 
 
-def _command(python: str, config: Path, port: int) -> list[str]:
+def _command(python: str, config: Path, port: int, workers: int) -> list[str]:
     """The console script, as operators start it; `-m` would put the working directory first on the path."""
     script = Path(python).parent / "litellm"
     program = [str(script)] if script.exists() else ["-c", _ENTRY_POINT]
-    options = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+    options = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", str(workers)]
+    if workers > 1:
+        # Importing LiteLLM takes longer than uvicorn's five seconds on a busy machine: it would kill workers at birth.
+        options += ["--timeout_worker_healthcheck", str(STARTUP_SECONDS)]
     return [python, *program, *options]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from litellm_toolguard.demo.process import ProxyProcess, unused_ports
+from litellm_toolguard.demo.process import STARTUP_SECONDS, ProxyProcess, unused_ports
 from tests.harness.upstream import BEHAVIOURS
 
 __all__ = ["ProxyProcess", "config", "refused_start", "start_proxy", "unused_port"]
@@ -60,6 +61,7 @@ def start_proxy(
     env: Mapping[str, str] = {},
     files: Mapping[str, str] = {},
     python: str = sys.executable,
+    workers: int = 1,
 ) -> ProxyProcess:
     """Start a proxy and wait until it serves; use it as a context manager.
 
@@ -67,14 +69,24 @@ def start_proxy(
         workdir: an existing directory for the configuration, `files` (relative path -> text) and the log.
         env: more environment variables.
         python: the interpreter whose LiteLLM is started.
+        workers: processes that serve.
     """
-    proxy = _process(config, workdir, env, files, python)
+    proxy = _process(config, workdir, env, files, python, workers)
     try:
         proxy.wait_until_ready()
+        _wait_for_workers(proxy, workers)
     except BaseException:
         proxy.stop()
         raise
     return proxy
+
+
+def _wait_for_workers(proxy: ProxyProcess, workers: int) -> None:
+    """The first worker makes the proxy ready; wait for the others."""
+    deadline = time.monotonic() + STARTUP_SECONDS
+    while proxy.log().count("Application startup complete.") < workers:
+        assert time.monotonic() < deadline, f"not all workers started:\n{proxy.log_tail()}"
+        time.sleep(0.1)
 
 
 def refused_start(
@@ -93,12 +105,17 @@ def refused_start(
 
 
 def _process(
-    config: Mapping[str, Any], workdir: Path, env: Mapping[str, str], files: Mapping[str, str], python: str
+    config: Mapping[str, Any],
+    workdir: Path,
+    env: Mapping[str, str],
+    files: Mapping[str, str],
+    python: str,
+    workers: int = 1,
 ) -> ProxyProcess:
     path = workdir / "config.yaml"
     _write_files(workdir, {**files, path.name: yaml.safe_dump(dict(config), sort_keys=False)})
     key = config["general_settings"]["master_key"]
-    return ProxyProcess(path, port=unused_port(), key=key, env=env, python=python)
+    return ProxyProcess(path, port=unused_port(), key=key, env=env, python=python, workers=workers)
 
 
 def _write_files(workdir: Path, files: Mapping[str, str]) -> None:
