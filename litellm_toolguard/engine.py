@@ -12,23 +12,23 @@ the end to a note now.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.canonical import digest
 from litellm_toolguard.dialects.history import Note
+from litellm_toolguard.evidence import Reader
 from litellm_toolguard.policy import DetectorName, EndAction, Policy
+from litellm_toolguard.proposals import suspects
 from litellm_toolguard.streaks import Streak
-from litellm_toolguard.transcript import Transcript
-from litellm_toolguard.walk import Facts, Place, Raised, Walk, placed_notes, sentence_facts, walked
+from litellm_toolguard.transcript import Dialect, Transcript
+from litellm_toolguard.walk import Facts, Place, Raised, Walk, placed_notes, sentence_facts
 
 Action: TypeAlias = Literal["pass", "hint", "stop", "reject"]
 FactLookup: TypeAlias = Callable[[Iterable[bytes]], Facts]
 
 SEVERITY: Final[Mapping[Action, int]] = {"pass": 0, "hint": 1, "stop": 2, "reject": 3}
-ENDS_BEFORE_REJECT: Final = 2
-"""The third end of a run on one key in a conversation is a rejection: words did not stop this harness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,29 @@ class Decision:
         return digest("decision", self.finding.instance, self.action, str(self.finding.count)).hex()[:12]
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a conversation stands when a request leaves: what the answer to it is judged by.
+
+    Args:
+        reader: reads what comes next.
+        walk: the walk over the history.
+        told: the stored facts of its streaks, those of this request included.
+        dialect: the dialect of the request.
+        words_allowed: whether the run may end in words.
+    """
+
+    reader: Reader
+    walk: Walk
+    told: Facts
+    dialect: Dialect
+    words_allowed: bool
+
+    def copy(self) -> Standing:
+        """The same place, from which one may go on without moving this one."""
+        return replace(self, reader=self.reader.copy(), walk=self.walk.copy())
+
+
 def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decision:
     """The decision on one request.
 
@@ -96,8 +119,22 @@ def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decisi
         policy: the policy.
         lookup: gives the stored facts of the given streak instances; unknown ones are absent. Called at most once.
     """
-    walk = walked(transcript, policy)
+    return decide_and_stand(transcript, policy, lookup)[0]
+
+
+def decide_and_stand(transcript: Transcript, policy: Policy, lookup: FactLookup) -> tuple[Decision, Standing]:
+    """The decision on one request, and where the conversation stands behind it. See `decide`."""
+    reader, walk = Reader(transcript.dialect, policy), Walk(policy, transcript.tools)
+    for event in transcript.events:
+        if (step := reader.step(event)) is not None:
+            walk.add(step)
     facts = _facts(walk, lookup)
+    decision = _decision(transcript, walk, facts)
+    told = {**decision.remember, **facts}
+    return decision, Standing(reader, walk, told, transcript.dialect, transcript.words_allowed)
+
+
+def _decision(transcript: Transcript, walk: Walk, facts: Facts) -> Decision:
     ends = tuple(verdicts(walk, facts, words_allowed=transcript.words_allowed))
     lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
     placed = tuple(placed_notes(walk, {**facts, **lowered}))
@@ -117,13 +154,15 @@ def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decisi
 
 
 def _facts(walk: Walk, lookup: FactLookup) -> Facts:
-    """The facts of every streak that ever reached its end (a note may stand there), and of the living streaks that may
-    speak for one of those. Nothing is asked for a history without such a streak."""
+    """The facts of every streak that ever reached its end (a note may stand there), of those that the next round could
+    bring to a rung, and of the living streaks that may speak for one of those. Nothing is asked for a history without
+    such a streak."""
     over = [raised.streak for state in walk.rounds for raised in state.raised if raised.over]
-    if not over:
+    near = [*over, *suspects(walk)]
+    if not near:
         return {}
-    speaking = {other.instance for other in walk.alive() if any(other.shares_a_call(streak) for streak in over)}
-    return lookup(sorted(speaking | {streak.instance for streak in over}))
+    speaking = {other.instance for other in walk.alive() if any(other.shares_a_call(streak) for streak in near)}
+    return lookup(sorted(speaking | {streak.instance for streak in near}))
 
 
 def verdicts(walk: Walk, facts: Facts, *, words_allowed: bool) -> Iterator[Finding]:
@@ -139,10 +178,7 @@ def verdicts(walk: Walk, facts: Facts, *, words_allowed: bool) -> Iterator[Findi
 
 
 def _end_action(wanted: EndAction, streak: Streak, walk: Walk, words_allowed: bool) -> Action:
-    earlier = walk.ends.get(streak.key.digest(), 0)
-    if not words_allowed or (earlier >= ENDS_BEFORE_REJECT and not walk.new_words):
-        return "reject"
-    return wanted
+    return "reject" if not words_allowed or walk.is_deaf(streak) else wanted
 
 
 def hints(walk: Walk, place: Place | None) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -122,6 +123,12 @@ class JudgedRound:
     rereading: int = 0
 
     @property
+    def print(self) -> bytes:
+        """Identity of the round in its conversation: the ids, calls and results of it, in order."""
+        parts = ((each.exchange.call.id, each.key, each.result) for each in self.exchanges)
+        return digest("position", *(part for exchange in parts for part in exchange))
+
+    @property
     def by_provider(self) -> bool:
         """Whether the provider ran it."""
         return self.exchanges[0].exchange.call.executed_by == "provider"
@@ -188,6 +195,14 @@ class _Turn:
         self.prints: list[bytes] = []
         self.equal_run: dict[int, int] = dict.fromkeys(CYCLE_PERIODS, 0)
 
+    def copy(self) -> _Turn:
+        """A turn that goes on by itself from here."""
+        twin = copy(self)
+        twin.last_run, twin.last_shell = dict(self.last_run), dict(self.last_shell)
+        twin.last, twin.loose = dict(self.last), dict(self.loose)
+        twin.reads, twin.prints, twin.equal_run = self.reads.copy(), list(self.prints), dict(self.equal_run)
+        return twin
+
     def break_cycle(self) -> None:
         """Nothing before this counts for a cycle."""
         self.prints.clear()
@@ -209,6 +224,12 @@ class Reader:
         self._after_end = False
         self._seen_after_end: set[bytes] = set()
         self._index = 0
+
+    def copy(self) -> Reader:
+        """A reader that goes on by itself from here."""
+        twin = copy(self)
+        twin._turn, twin._seen_after_end = self._turn.copy(), set(self._seen_after_end)
+        return twin
 
     def step(self, event: Event) -> Step | None:
         """What the detectors read of the event; None for input that nobody wrote."""

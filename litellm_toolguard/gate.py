@@ -5,15 +5,19 @@ Pure. Parses, decides, and says what is to be edited, stored, recorded and sent 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
-from litellm_toolguard.dialects import parse, with_notes
-from litellm_toolguard.engine import SEVERITY, Action, Decision, FactLookup, Finding, decide
+from litellm_toolguard.dialects import HISTORY_KEYS, parse, with_notes
+from litellm_toolguard.engine import SEVERITY, Action, Decision, FactLookup, Finding, Standing, decide_and_stand
 from litellm_toolguard.errors import PayloadError
+from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
+from litellm_toolguard.proposals import Stored, is_armed
+from litellm_toolguard.session import End, Release, Watch, decision_id
 from litellm_toolguard.transcript import Dialect
 from litellm_toolguard.walk import Facts
 
@@ -26,8 +30,6 @@ CODE_GUARD_ERROR: Final = "toolguard_error"
 HEADER: Final = "x-toolguard"
 BAD_REQUEST: Final = 400
 UNAVAILABLE: Final = 503
-
-_HISTORY_KEYS: Final[Mapping[Dialect, str]] = {"chat": "messages", "messages": "messages", "responses": "input"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Ruling:
         a
             request on which there is nothing to say.
         remember: facts to store before the request goes on.
+        watch: what the answer is to be judged by; None for a request that is not armed.
     """
 
     action: Action
@@ -55,6 +58,7 @@ class Ruling:
     status: int = BAD_REQUEST
     report: Mapping[str, Any] | None = None
     remember: Facts = field(default_factory=dict)
+    watch: Watch | None = field(default=None, repr=False, compare=False)
 
     @property
     def end(self) -> Mapping[str, Any]:
@@ -71,7 +75,20 @@ class Ruling:
         return "; ".join(pairs)
 
 
-def rule(dialect: Dialect, request: Mapping[str, Any], policy: Policy, lookup: FactLookup) -> Ruling:
+BlockLookup: TypeAlias = Callable[[Iterable[bytes]], Mapping[bytes, Iterable[Block]]]
+
+
+def _no_blocks(_positions: Iterable[bytes]) -> Mapping[bytes, Iterable[Block]]:
+    return {}
+
+
+def rule(
+    dialect: Dialect,
+    request: Mapping[str, Any],
+    policy: Policy,
+    lookup: FactLookup,
+    blocks: BlockLookup = _no_blocks,
+) -> Ruling:
     """The ruling on one request.
 
     Args:
@@ -79,21 +96,23 @@ def rule(dialect: Dialect, request: Mapping[str, Any], policy: Policy, lookup: F
         request: its body, left as it is.
         policy: the policy.
         lookup: the stored facts, see `engine.decide`.
+        blocks: what was held back at the given positions; called at most once, and only for an armed request.
     """
     try:
         transcript = parse(dialect, request)
     except PayloadError as error:
         return unreadable(str(error), policy)
-    decision = decide(transcript, policy, lookup)
+    decision, standing = decide_and_stand(transcript, policy, lookup)
     if decision.not_inspected and policy.not_inspected == "reject":
         return unreadable(decision.not_inspected[0], policy)
     report = _report(decision, policy)
     inspected: Inspection = "part" if decision.not_inspected else "whole"
+    watch = None if ends_run(decision.action) and policy.enforcement == "enforce" else _watch(standing, policy, blocks)
     if policy.enforcement == "observe":
-        return Ruling("pass", inspected, report=report, remember=decision.remember)
+        return Ruling("pass", inspected, report=report, remember=decision.remember, watch=watch)
     edits = {}
     if decision.notes:
-        key = _HISTORY_KEYS[dialect]
+        key = HISTORY_KEYS[dialect]
         edits = {key: with_notes(dialect, request, decision.notes)[key]}
     return Ruling(
         action=decision.action,
@@ -103,6 +122,48 @@ def rule(dialect: Dialect, request: Mapping[str, Any], policy: Policy, lookup: F
         code=CODE_REJECTED if decision.action == "reject" else "",
         report=report,
         remember=decision.remember,
+        watch=watch,
+    )
+
+
+def _watch(standing: Standing, policy: Policy, blocks: BlockLookup) -> Watch | None:
+    """What the answer is judged by, where the next round could trip anything."""
+    stored = Stored(standing.told)
+    if not is_armed(standing.walk, stored):
+        return None
+    blocked: Counter[bytes] = Counter()
+    # What was held back at this very place belongs to this request, and a retry of it repeats no count.
+    for found in blocks(standing.walk.positions[:-1]).values():
+        for block in found:
+            blocked[block.instance] += block.samples
+    return Watch(standing, Stored(standing.told, blocked), policy)
+
+
+def answered(ruling: Ruling, effect: Release | End) -> Ruling:
+    """The ruling after the answer to an armed request was judged."""
+    objection = effect.objection
+    if objection is None:
+        unread = isinstance(effect, Release) and not effect.inspected
+        return replace(ruling, inspected="part") if unread else ruling
+    enforced = ruling.watch is not None and ruling.watch.policy.enforcement == "enforce"
+    report = {
+        "action": objection.action,
+        "enforced": enforced,
+        "detector": objection.detector,
+        "tool": notes.safe_name(objection.tool),
+        "count": objection.count,
+        **({"kind": objection.kind} if objection.kind else {}),
+        "decision_id": decision_id(objection),
+        "proposed": True,
+        "samples": effect.samples,
+    }
+    before = ruling.report
+    also = [] if before is None or before.get("action") == "pass" else [{**before, "proposed": False}]
+    return replace(
+        ruling,
+        words=effect.words if isinstance(effect, End) else "",
+        code=CODE_REJECTED if isinstance(effect, End) and effect.action == "reject" else "",
+        report={**report, **({"also": also} if also else {})},
     )
 
 

@@ -18,6 +18,9 @@ MARK = "[toolguard]"
 END_PREFIX = "[toolguard] This run was ended by the gateway: "
 """What the words of an ended run start with. It is looked for in assistant messages only."""
 
+QUESTION_PREFIX = "[toolguard] The gateway asks before it goes on: "
+"""What a question to the user starts with; the user's next message is the answer."""
+
 Sameness: TypeAlias = Literal["same", "varying", "unknown"]
 
 _MAX_NAME_CHARS = 64
@@ -70,6 +73,25 @@ def hint(facts: Facts, *, last: bool) -> str:
 def end(facts: Facts) -> str:
     """The last words of a run, to the user."""
     return f"{END_PREFIX}{_happened(facts)}. {_SPEECH[facts.detector].for_the_user} Write a new message to continue."
+
+
+def not_executed(facts: Facts) -> str:
+    """What the model gets instead of the result of a call that was held back."""
+    sentences = [f"{MARK} This call was not executed.", f"{_capital(_happened(facts))}."]
+    return " ".join([*sentences, _SPEECH[facts.detector].next_action, *_help(facts)])
+
+
+def question(facts: Facts) -> str:
+    """The words of a run that waits for the user."""
+    tool = safe_name(facts.tool)
+    return (
+        f"{QUESTION_PREFIX}{_happened(facts)}, and the agent wants to call `{tool}` once more. It was not executed. "
+        "Shall it go on? Your next message is the answer, and all counts start anew with it."
+    )
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def rejection(facts: Facts) -> str:
@@ -193,11 +215,15 @@ _SPEECH: Final[Mapping[str, _Speech]] = {
 
 
 def _happened(facts: Facts) -> str:
-    return _SPEECH[facts.detector].happened.format(
-        tool=safe_name(facts.tool),
-        count=facts.count,
-        how=_how(facts),
-        category=f" ({facts.category})" if facts.category else "",
+    return (
+        _SPEECH[facts.detector]
+        .happened.format(
+            tool=safe_name(facts.tool),
+            count=facts.count,
+            how=_how(facts),
+            category=f" ({facts.category})" if facts.category else "",
+        )
+        .replace(" 1 times", " once")
     )
 
 

@@ -69,6 +69,9 @@ after a crash: writers do not hold up readers."""
 STORE_WRITE_WAIT_MS: Final = 1000
 """How long writing waits for another process. It is done in a thread; the request waits, nobody else."""
 
+MAX_SAMPLES: Final = 16
+"""Samples that a policy may allow for one request: each is paid for."""
+
 Limit = Annotated[int, Field(ge=MIN_LIMIT, le=MAX_LIMIT, strict=True)]
 
 
@@ -122,6 +125,9 @@ class DeniedLadder(Ladder):
     across all tools."""
 
     any_tool: Ladder | None = Field(None, description="denials of one category across all tools of the turn")
+    block_resend: bool = Field(
+        True, strict=True, description="hold back the very call that was refused for good, when it is proposed again"
+    )
 
 
 class WaitLadder(Ladder):
@@ -249,6 +255,15 @@ class ToolRule(_Frozen):
         return self
 
 
+class StreamPolicy(_Frozen):
+    """How the stream of an armed request is held until its calls are judged."""
+
+    hold: Literal["start"] = Field("start", description="an armed stream is held from its start; others never are")
+    keep_alive_s: Annotated[float, Field(ge=1, le=600)] = Field(
+        15, description="seconds between signs of life while a stream is held, where the dialect has one"
+    )
+
+
 Preset: TypeAlias = Literal["balanced", "strict", "lenient"]
 
 
@@ -261,6 +276,13 @@ class Policy(_Frozen):
     tools: tuple[ToolRule, ...] = Field(())
     on_error: Literal["allow", "reject"] = Field("allow", description="after an error inside the guard")
     not_inspected: Literal["pass", "reject"] = Field("pass", description="requests with parts that cannot be read")
+    block_samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES - 1, strict=True)] = Field(
+        1, description="further samples of the model after a block, within one request; then the run ends"
+    )
+    max_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES, strict=True)] = Field(
+        4, description="samples of the model that one request may cause, the first included"
+    )
+    stream: StreamPolicy = Field(default_factory=StreamPolicy, description="how answers are held")
     store: StoreName = Field("memory", description="where facts are kept: `memory`, or `sqlite:///path`")
 
     def __hash__(self) -> int:

@@ -8,15 +8,18 @@ the request to the provider of our own, so that LiteLLM encodes the answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
+from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.proxy._types import ProxyException, UserAPIKeyAuth
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
@@ -28,6 +31,18 @@ from litellm_toolguard.end_field import mark_response, mark_stream
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.gate import BAD_REQUEST, Ruling
 from litellm_toolguard.policy import Policy
+from litellm_toolguard.proxy_answers import (
+    Client,
+    Origin,
+    Received,
+    carry_out,
+    kept_alive,
+    origin_of,
+    receive,
+    sign_of_life,
+    whole,
+)
+from litellm_toolguard.session import End, Release, Remember
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
 from litellm_toolguard.store.access import StoreAccess
@@ -48,6 +63,7 @@ _UNREAD_CALLS: Final = frozenset(
     {"generate_content", "agenerate_content", "generate_content_stream", "agenerate_content_stream", "_arealtime"}
 )
 _STATE: Final = "_toolguard_ruling"
+_ORIGIN: Final = "_toolguard_origin"
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _HOOKS: Final = (
     "async_pre_call_hook",
@@ -156,6 +172,8 @@ class ToolGuard(CustomGuardrail):
         if ruling.action == "reject":
             raise _http_error(self, ruling)
         data.update(ruling.edits)
+        if ruling.watch is not None:
+            setattr(data["litellm_logging_obj"], _ORIGIN, origin_of(ruling.watch.standing.dialect, data))
         return data
 
     def _stands_aside(self, data: dict[str, Any]) -> bool:
@@ -164,8 +182,8 @@ class ToolGuard(CustomGuardrail):
 
     async def judge(self, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
         """The ruling on one request body, with the facts that are stored for the tenant, and its own facts stored."""
-        facts = StoreAccess(self.facts, _spare_facts, f"{self.policy.enforcement}:{tenant}")
-        ruling = gate.rule(dialect, data, self.policy, facts.counts)
+        facts = self._access(tenant)
+        ruling = gate.rule(dialect, data, self.policy, facts.counts, facts.blocks)
         if ruling.remember and facts.may_wait:
             await asyncio.to_thread(facts.remember, ruling.remember)
         elif ruling.remember:
@@ -208,20 +226,112 @@ class ToolGuard(CustomGuardrail):
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: UserAPIKeyAuth, response: Any
     ) -> Any:
-        """Put the machine-readable end on an answer that is not streamed."""
-        del user_api_key_dict
+        """Judge an answer that is not streamed before it is handed over; put the machine-readable end on it.
+
+        Raises:
+            ProxyException: 400 when the policy rejects the answer.
+        """
         ruling = _ruling_of(data)
-        return mark_response(response, ruling.end) if ruling is not None and ruling.action == "stop" else response
+        if ruling is None:
+            return response
+        if ruling.action == "stop":
+            return mark_response(response, ruling.end)
+        client = _client(data, user_api_key_dict, ruling, stream=False)
+        if client is None:
+            return response
+        effect, newest = await self._judge_answer(client, ruling, whole(response))
+        ruling = self._answered(data, ruling, effect)
+        if isinstance(effect, Release):
+            return response if newest.response is None else newest.response
+        if effect.action == "reject":
+            raise _http_error(self, ruling)
+        return mark_response(await client.last_words(effect.words), ruling.end)
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: UserAPIKeyAuth, response: Any, request_data: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """Put the machine-readable end on a streamed answer; every other stream passes chunk for chunk."""
-        del user_api_key_dict
+        """Hold the stream of an armed request until its calls are judged, and put the machine-readable end on one that
+        is stopped. Every other stream passes chunk for chunk.
+
+        Raises:
+            ProxyException: 400 when the policy rejects the answer and nothing was sent.
+        """
         ruling = _ruling_of(request_data)
-        stopped = ruling is not None and ruling.action == "stop"
-        async for chunk in mark_stream(response, ruling.end) if ruling is not None and stopped else response:
-            yield chunk
+        if ruling is not None and ruling.action == "stop":
+            response = mark_stream(response, ruling.end)
+        client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
+        if ruling is None or client is None:
+            async for chunk in response:
+                yield chunk
+            return
+        held = self._held_stream(response, request_data, ruling, client)
+        async with contextlib.aclosing(held):
+            async for chunk in held:
+                yield chunk
+
+    async def _held_stream(
+        self, response: Any, data: dict[str, Any], ruling: Ruling, client: Client
+    ) -> AsyncGenerator[Any, None]:
+        first = Received()
+        done: list[tuple[Release | End, Received]] = []
+
+        async def work() -> None:
+            await receive(response, client.dialect, first)
+            done.append(await self._judge_answer(client, ruling, first))
+
+        said = False
+        signs = kept_alive(work(), lambda: sign_of_life(client.dialect, first), self.policy.stream.keep_alive_s)
+        async with contextlib.aclosing(signs):
+            async for sign in signs:
+                said = True
+                yield sign
+        effect, newest = done[0]
+        judged = self._answered(data, ruling, effect)
+        if isinstance(effect, Release):
+            for chunk in newest.chunks:
+                yield chunk
+            if newest.broken is not None:
+                raise newest.broken
+        elif effect.action == "reject":
+            raise _late_error(self, judged) if said else _http_error(self, judged)
+        else:
+            async for chunk in mark_stream(await client.last_words(effect.words), judged.end):
+                yield chunk
+
+    async def _judge_answer(self, client: Client, ruling: Ruling, first: Received) -> tuple[Release | End, Received]:
+        watch = ruling.watch
+        if watch is None:
+            return Release(), first
+        facts = self._access(client.key.api_key or "")
+
+        async def remember(effect: Remember) -> None:
+            if facts.may_wait:
+                await asyncio.to_thread(facts.remember_block, effect.position, effect.blocks)
+            else:
+                facts.remember_block(effect.position, effect.blocks)
+
+        try:
+            return await carry_out(watch, client, first, remember)
+        # The one boundary of the response side: a fault of the guard must not become a fault of the answer.
+        except Exception as error:  # noqa: BLE001
+            self.counts[f"error:{type(error).__name__}"] += 1
+            _log.error("toolguard: %s while an answer was judged", type(error).__name__)
+            if self.policy.on_error == "reject":
+                raise _http_error(self, gate.failed(error, self.policy)) from None
+            return Release(), first
+        finally:
+            if facts.failure:
+                self._store_failed(facts.failure)
+
+    def _answered(self, data: dict[str, Any], ruling: Ruling, effect: Release | End) -> Ruling:
+        judged = gate.answered(ruling, effect)
+        if judged is not ruling:
+            _kept(data, judged)
+            self._record(data, judged)
+        return judged
+
+    def _access(self, tenant: str) -> StoreAccess:
+        return StoreAccess(self.facts, _spare_facts, f"{self.policy.enforcement}:{tenant}")
 
     async def async_post_call_response_headers_hook(
         self,
@@ -281,6 +391,24 @@ def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
         return gate.ended_by_rejection(ruling) if ruling.action == "stop" else ruling
     setattr(carrier, _STATE, ruling)
     return ruling
+
+
+def _client(data: Mapping[str, Any], key: UserAPIKeyAuth, ruling: Ruling, *, stream: bool) -> Client | None:
+    """The client whose answer is to be judged; None for a request that is not armed."""
+    carrier = data.get("litellm_logging_obj")
+    origin = getattr(carrier, _ORIGIN, None)
+    if ruling.watch is None or not isinstance(origin, Origin):
+        return None
+    began = getattr(carrier, "start_time", None)
+    started = began.timestamp() if isinstance(began, datetime) else time.time()
+    return Client(origin, data, key, stream, started)
+
+
+def _late_error(guard: ToolGuard, ruling: Ruling) -> GuardrailRaisedException:
+    """An error in a stream that has begun: of LiteLLM's exceptions the one that every dialect writes as an event."""
+    return GuardrailRaisedException(
+        guardrail_name=guard.guardrail_name, message=ruling.words, should_wrap_with_default_message=False
+    )
 
 
 def _http_error(guard: ToolGuard, ruling: Ruling) -> ProxyException:

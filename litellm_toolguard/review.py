@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from litellm_toolguard.engine import SEVERITY, Finding, chosen_of, hints, verdicts
 from litellm_toolguard.evidence import Cleared, JudgedRound, proposed_call, steps
 from litellm_toolguard.policy import DetectorName, Policy
-from litellm_toolguard.proposals import judge_proposal
+from litellm_toolguard.proposals import Stored, judge_proposal
 from litellm_toolguard.transcript import Transcript, UserInput
 from litellm_toolguard.walk import Place, Said, Walk, place_at
 
@@ -98,7 +98,7 @@ class _Reader:
         if any(exchange.exchange.call.executed_by == "provider" for exchange in judged.exchanges):
             return
         calls = [proposed_call(each) for each in judged.exchanges]
-        objection = judge_proposal(self.walk, calls, self.facts, words_allowed=self.words_allowed)
+        objection = judge_proposal(self.walk, calls, Stored(self.facts), words_allowed=self.words_allowed)
         if objection is None:
             return
         self.over = True

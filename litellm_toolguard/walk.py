@@ -7,18 +7,23 @@ rounds so far, the policy and, for the notes, on stored facts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 from litellm_toolguard import notes
+from litellm_toolguard.canonical import digest
 from litellm_toolguard.detectors import CLEARED_BY_EVENTS, FOLDS
-from litellm_toolguard.evidence import Cleared, JudgedRound, Step, steps
+from litellm_toolguard.evidence import Cleared, JudgedExchange, JudgedRound, Step, steps
 from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, DetectorName, Ladder, Policy
 from litellm_toolguard.streaks import Streak, Streaks
 from litellm_toolguard.transcript import RunEnd, Transcript
 
 Facts: TypeAlias = Mapping[bytes, int]
 """Instance of a streak -> the count at which a note about it was first due."""
+
+
+ENDS_BEFORE_REJECT: Final = 2
+"""The third end of a run on one key in a conversation is a rejection: words did not stop this harness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,13 @@ class Raised:
         return self.ladder is not None and self.streak.count == self.ladder.end - 1
 
     @property
+    def near_a_rung(self) -> bool:
+        """Whether the next round of its kind would be held back, asked about or ended."""
+        ladder = self.ladder
+        rungs = () if ladder is None else (ladder.block, ladder.ask, ladder.end)
+        return any(rung is not None and self.streak.count + 1 >= rung for rung in rungs)
+
+    @property
     def at_hint(self) -> bool:
         """Whether its note is due."""
         return self.streak.count == self.hint
@@ -71,6 +83,8 @@ class Walk:
         streaks: the streaks of every detector after the newest step.
         rounds: the rounds so far.
         ends: how often a run was ended on a key, by the digest of the key.
+        positions: where the turn has been: one value at its start and one behind each of its rounds.
+        refused: calls that were refused for good in the turn, with nothing that succeeded since.
         new_words: whether the user wrote something new since the last end.
     """
 
@@ -80,6 +94,12 @@ class Walk:
     rounds: list[RoundState] = field(default_factory=list)
     ends: dict[bytes, int] = field(default_factory=dict)
     new_words: bool = True
+    positions: list[bytes] = field(default_factory=lambda: [digest("position")])
+    refused: frozenset[bytes] = frozenset()
+
+    def copy(self) -> Walk:
+        """A walk that goes on by itself from here."""
+        return replace(self, rounds=list(self.rounds), ends=dict(self.ends), positions=list(self.positions))
 
     def add(self, step: Step) -> None:
         """Fold one more step in."""
@@ -118,17 +138,29 @@ class Walk:
         self.streaks = {name: detect(self.streaks[name], judged) for name, detect in FOLDS.items()}
         raised = tuple(self._raised(judged.index)) if judged.complete else ()
         self.rounds.append(RoundState(judged, raised))
+        self.positions.append(digest("position", self.positions[-1], judged.turn, judged.print))
+        works = any(each.outcome.kind in ("succeeded", "unclear") for each in judged.exchanges)
+        refused = frozenset(each.key for each in judged.exchanges if _is_final(each))
+        self.refused = refused if works else self.refused | refused
 
     def _add_end(self) -> None:
-        """An earlier end belongs to the streaks of the round before it that had reached their end."""
+        """An earlier end belongs to the streaks of the round before it that had reached their end, or whose next round
+        was held back; a call that was made again after its refusal, to the count of the refusals."""
         self.new_words = False
-        for raised in self.newest():
-            if raised.over:
-                key = raised.streak.key.digest()
-                self.ends[key] = self.ends.get(key, 0) + 1
+        near = {raised.streak.key for raised in self.newest() if raised.near_a_rung}
+        denied = {key for key in self.streaks["denied-call"] if key.kind == "tool" and self.refused}
+        for key in near | denied:
+            self.ends[key.digest()] = self.ends.get(key.digest(), 0) + 1
+
+    def is_deaf(self, streak: Streak) -> bool:
+        """Whether words did not stop the conversation: the run was ended on this key before, more than once, and the
+        user has said nothing new since."""
+        return self.ends.get(streak.key.digest(), 0) >= ENDS_BEFORE_REJECT and not self.new_words
 
     def _add_input(self, step: Cleared) -> None:
         self.new_words = self.new_words or step.by_user
+        if step.by_user:
+            self.positions, self.refused = [digest("position", self.positions[-1])], frozenset()
         cleared = DETECTORS if step.by_user else CLEARED_BY_EVENTS
         self.streaks = {name: {} if name in cleared else streaks for name, streaks in self.streaks.items()}
 
@@ -140,6 +172,15 @@ class Walk:
 
     def _is_alive(self, streak: Streak) -> bool:
         return self.streaks[streak.key.detector].get(streak.key) is streak
+
+
+_FINAL_DENIALS: Final = frozenset({"user_rejected", "policy_blocked", "tool_disabled", "hook_blocked"})
+"""Refusals that stand: asking again for the very same will be refused again."""
+
+
+def _is_final(judged: JudgedExchange) -> bool:
+    outcome = judged.outcome
+    return outcome.kind == "denied" and outcome.category in _FINAL_DENIALS and not judged.steered
 
 
 def measured(streak: Streak, policy: Policy) -> Iterator[Raised]:

@@ -18,7 +18,7 @@ from litellm_toolguard import gate
 from litellm_toolguard import replay as replay_module
 from litellm_toolguard.cli import main
 from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import DETECTORS, Ladder, Policy
+from litellm_toolguard.policy import DETECTORS, DeniedLadder, Ladder, Policy
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.replay import replay
 from litellm_toolguard.replay_files import CHUNK_BYTES
@@ -725,6 +725,9 @@ def _without_proposals(data: Mapping[str, Any] | None) -> Policy:
         for name, ladder in ladders.items()
         if isinstance(ladder, Ladder) and (ladder.block is not None or ladder.ask is not None)
     }
+    denied = ladders["denied-call"]
+    if isinstance(denied, DeniedLadder):
+        stripped["denied-call"] = {**denied.model_dump(exclude_none=True), "block_resend": False}
     plain = dict(data or {})
     return load_policy({**plain, "detectors": {**plain.get("detectors", {}), **stripped}})
 

@@ -1,21 +1,26 @@
 """The three wire formats. Each module parses a request into a `Transcript` and writes notes into the original form.
 
-All three have the same two functions:
+All three have the same functions:
 
 - `parse(request) -> Transcript`; raises `PayloadError` when the history cannot be read at all;
 - `with_notes(request, notes) -> request` returns a request in which only the named places differ; the values on the
-  way to them are copied, everything else is the caller's own object, untouched.
+  way to them are copied, everything else is the caller's own object, untouched;
+- `answered(answer)` and `not_executed(items, text)`: what an answer adds to the history, and the results that say that
+  its calls did not run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from litellm_toolguard.dialects import chat, messages, responses
 from litellm_toolguard.dialects.history import Note
 from litellm_toolguard.transcript import Dialect, Transcript
+
+HISTORY_KEYS: Final[Mapping[Dialect, str]] = {"chat": "messages", "messages": "messages", "responses": "input"}
+"""The key of a request that holds its history."""
 
 _MODULES: Mapping[Dialect, ModuleType] = {"chat": chat, "messages": messages, "responses": responses}
 
@@ -36,4 +41,22 @@ def with_notes(dialect: Dialect, request: Mapping[str, Any], notes: Sequence[Not
     return edited
 
 
-__all__ = ["Note", "parse", "with_notes"]
+def answered(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+    """What a client appends to its history for an answer: one tuple of items per choice; empty where the answer is
+    none."""
+    items: tuple[tuple[Any, ...], ...] = _MODULES[dialect].answered(answer)
+    return items
+
+
+def read_answer(dialect: Dialect, items: Sequence[Any]) -> Transcript:
+    """The items of an answer as a history of its own."""
+    return parse(dialect, {HISTORY_KEYS[dialect]: list(items)})
+
+
+def not_executed(dialect: Dialect, items: Sequence[Any], text: str) -> tuple[Any, ...] | None:
+    """The items that answer every client's call of an answer with a text; None where a call cannot be answered so."""
+    results: tuple[Any, ...] | None = _MODULES[dialect].not_executed(items, text)
+    return results
+
+
+__all__ = ["HISTORY_KEYS", "Note", "answered", "not_executed", "parse", "read_answer", "with_notes"]

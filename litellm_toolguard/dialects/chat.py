@@ -45,6 +45,28 @@ def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, A
     return {**request, "messages": edit_items(request["messages"], notes, _append, _own_message)}
 
 
+def answered(answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+    """What a client appends to its history for each choice of an answer."""
+    choices = answer.get("choices")
+    messages = [choice.get("message") for choice in (choices if isinstance(choices, list) else ()) if choice]
+    return tuple((_appended(message),) for message in messages if isinstance(message, dict))
+
+
+def _appended(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what LiteLLM adds for its own use and providers refuse."""
+    kept = {key: value for key, value in message.items() if key != "provider_specific_fields"}
+    return {"content": None, **kept, "role": "assistant"}
+
+
+def not_executed(items: Sequence[Any], text: str) -> tuple[Any, ...] | None:
+    """The results of calls that did not run."""
+    message = items[0]
+    calls = message.get("tool_calls") or ()
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in calls]
+    legacy = message.get("function_call")
+    return (*results, *([{"role": "function", "name": legacy["name"], "content": text}] if legacy else []))
+
+
 def _append(message: dict[str, Any], _carrier: Location, text: str) -> dict[str, Any]:
     return {**message, "content": appended(message.get("content"), text, "text")}
 

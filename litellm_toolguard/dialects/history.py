@@ -126,7 +126,7 @@ class History:
 
     def assistant_text(self, text: str, location: Location) -> None:
         """Text of the assistant; only the guard's own words of an earlier end matter."""
-        if text.startswith(sentences.END_PREFIX):
+        if text.startswith((sentences.END_PREFIX, sentences.QUESTION_PREFIX)):
             self._after_assistant = False
             self._events.append(RunEnd(location))
 

@@ -57,6 +57,22 @@ def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, A
     return {**request, "messages": edited}
 
 
+def answered(answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+    """What a client appends to its history for an answer."""
+    content = answer.get("content")
+    return (({"role": "assistant", "content": content},),) if isinstance(content, list) else ()
+
+
+def not_executed(items: Sequence[Any], text: str) -> tuple[Any, ...] | None:
+    """The results of calls that did not run."""
+    calls = [block for block in items[0]["content"] if type_of(block) == "tool_use"]
+    return ({"role": "user", "content": [_not_executed(block["id"], text) for block in calls]},)
+
+
+def _not_executed(call_id: str, text: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": True}
+
+
 def _append(message: dict[str, Any], carrier: Location, text: str) -> dict[str, Any]:
     content = list(message["content"])
     block = content[carrier.part or 0]

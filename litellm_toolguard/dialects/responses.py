@@ -110,6 +110,20 @@ def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, A
     return {**request, "input": edit_items(request["input"], notes, _append, _own_message)}
 
 
+def answered(answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+    """What a client appends to its history for an answer."""
+    output = answer.get("output")
+    return (tuple(output),) if isinstance(output, list) else ()
+
+
+def not_executed(items: Sequence[Any], text: str) -> tuple[Any, ...] | None:
+    """The results of calls that did not run; None where one of them cannot say so in text."""
+    specs = [(item, _CLIENT_CALLS[type_of(item)]) for item in items if type_of(item) in _CLIENT_CALLS]
+    if not all(spec.carries_text for _, spec in specs):
+        return None
+    return tuple({"type": spec.output, "call_id": item["call_id"], "output": text} for item, spec in specs)
+
+
 def _append(item: dict[str, Any], _carrier: Location, text: str) -> dict[str, Any]:
     return {**item, "output": appended(item.get("output"), text, "input_text")}
 

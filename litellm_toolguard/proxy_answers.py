@@ -1,0 +1,276 @@
+"""What a proxy does with the answer to an armed request: holds it, asks once more, ends the run.
+
+The decisions are `session.py`'s; here stands how LiteLLM is asked and what its answers look like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import litellm
+from litellm.proxy._types import UserAPIKeyAuth
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+
+from litellm_toolguard.dialects import HISTORY_KEYS
+from litellm_toolguard.session import End, Failed, Held, Proposal, Release, Remember, Reply, Watch, session
+from litellm_toolguard.stop_provider import redirect_to_stop
+from litellm_toolguard.stream import SseReader, assembler
+from litellm_toolguard.transcript import Dialect
+
+_BUCKETS: Final[Mapping[Dialect, str]] = {
+    "chat": "metadata",
+    "messages": "litellm_metadata",
+    "responses": "litellm_metadata",
+}
+# What belongs to the first attempt alone. LiteLLM gives the second a row and an id of its own.
+_FIRST_ONLY: Final = frozenset({"litellm_logging_obj", "litellm_call_id", "proxy_server_request", "secret_fields"})
+_ROUTER_CALLS: Final[Mapping[Dialect, str]] = {
+    "chat": "acompletion",
+    "messages": "aanthropic_messages",
+    "responses": "aresponses",
+}
+_PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
+_END_TOKENS: Final = 1024
+_NO_LIMIT_S: Final = 6000.0
+"""LiteLLM's own default for the time of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The request as it left the guard, as far as a further sample is built from it.
+
+    Args:
+        dialect: its dialect.
+        keys: its top-level keys; what LiteLLM adds later is not sent twice.
+        metadata: a copy of LiteLLM's bucket, from which the key and the team are charged.
+    """
+
+    dialect: Dialect
+    keys: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+
+def origin_of(dialect: Dialect, data: Mapping[str, Any]) -> Origin:
+    """Note what a further sample needs, at the end of the pre-call hook."""
+    return Origin(dialect, tuple(data), dict(data.get(_BUCKETS[dialect]) or {}))
+
+
+@dataclass(slots=True)
+class Received:
+    """One answer as it came.
+
+    Args:
+        answer: the whole of it in the dialect's plain form; None where it is not whole.
+        response: the answer that was not streamed.
+        chunks: the chunks of one that was.
+        broken: what ended its stream before its time.
+        cost: what LiteLLM says it cost, in dollars; 0 where it does not say.
+    """
+
+    answer: Mapping[str, Any] | None = None
+    response: Any = None
+    chunks: list[Any] = field(default_factory=list)
+    broken: Exception | None = None
+    cost: float = 0.0
+
+    @property
+    def reply(self) -> Reply:
+        """What the session is sent."""
+        return Failed("broken") if self.answer is None else Proposal(self.answer)
+
+
+def plain(response: Any) -> Mapping[str, Any] | None:
+    """An answer or event of LiteLLM's as plain values; None for what is none."""
+    if isinstance(response, dict):
+        return response
+    dump = getattr(response, "model_dump", None)
+    dumped = dump(mode="json", exclude_none=True) if callable(dump) else None
+    return dumped if isinstance(dumped, dict) else None
+
+
+def whole(response: Any) -> Received:
+    """An answer that was not streamed."""
+    cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+    return Received(plain(response), response, cost=cost if isinstance(cost, float) else 0.0)
+
+
+async def receive(stream: AsyncIterator[Any], dialect: Dialect, into: Received) -> Received:
+    """Hold a stream until it ends. Closed whatever happens, so that a client that leaves ends the provider's work."""
+    reader, made = SseReader(), assembler(dialect)
+    try:
+        async for chunk in stream:
+            into.chunks.append(chunk)
+            events = reader.feed(chunk) if isinstance(chunk, bytes) else [plain(chunk)]
+            for event in events:
+                if event is not None:
+                    made.feed(event)
+    # A stream that breaks is passed on as it is: what came, and then the error.
+    except Exception as error:  # noqa: BLE001
+        into.broken = error
+        return into
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            with contextlib.suppress(Exception):
+                await close()
+    for event in reader.finish():
+        made.feed(event)
+    into.answer = made.answer()
+    return into
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What belongs to one client request behind the guard.
+
+    Args:
+        origin: the request as it left the guard.
+        data: LiteLLM's data of it, as the post hooks have it.
+        key: the caller.
+        stream: whether the client wants a stream.
+        started: when it came, in seconds of the wall clock.
+    """
+
+    origin: Origin
+    data: Mapping[str, Any]
+    key: UserAPIKeyAuth
+    stream: bool
+    started: float
+
+    @property
+    def dialect(self) -> Dialect:
+        """Its dialect."""
+        return self.origin.dialect
+
+    async def ask(self, held: Sequence[Held], spent: float) -> Received:
+        """One more sample of the same deployment, with held answers behind the history.
+
+        Args:
+            held: the held answers.
+            spent: what this request cost so far, in dollars; the key's own count does not hold it yet.
+        """
+        router = _router()
+        left = self._time_left()
+        if router is None or left <= 0 or _is_over_budget(self.key, spent):
+            return Received()
+        kwargs = self._further_request(held, left)
+        try:
+            response = await getattr(router, _ROUTER_CALLS[self.dialect])(**kwargs)
+        # Whatever the provider or LiteLLM says: there is no further answer, and the run ends in words.
+        except Exception:  # noqa: BLE001
+            return Received()
+        return await receive(response, self.dialect, Received()) if self.stream else whole(response)
+
+    async def last_words(self, words: str) -> Any:
+        """The end in words, from the provider of our own: a response, or a stream of one."""
+        bucket = _BUCKETS[self.dialect]
+        kwargs: dict[str, Any] = {"stream": self.stream, bucket: dict(self.data.get(bucket) or {})}
+        if self.dialect == "messages":
+            kwargs["max_tokens"] = _END_TOKENS
+        ends: Mapping[Dialect, Callable[..., Awaitable[Any]]] = {
+            "chat": litellm.acompletion,
+            "messages": litellm.anthropic_messages,
+            "responses": litellm.aresponses,
+        }
+        wanted = {**kwargs, HISTORY_KEYS[self.dialect]: []}
+        return await ends[self.dialect](**redirect_to_stop(wanted, words))
+
+    def _further_request(self, held: Sequence[Held], left: float) -> dict[str, Any]:
+        key, bucket = HISTORY_KEYS[self.dialect], _BUCKETS[self.dialect]
+        kept = {name: self.data[name] for name in self.origin.keys if name in self.data and name not in _FIRST_ONLY}
+        history = self.data[key]
+        items = [{"role": "user", "content": history}] if isinstance(history, str) else list(history)
+        added = [item for answer in held for item in (*answer.items, *answer.results)]
+        return {
+            **kept,
+            key: [*items, *added],
+            bucket: dict(self.origin.metadata),
+            "model": self._deployment() or self.data["model"],
+            "stream": self.stream,
+            "timeout": left,
+        }
+
+    def _deployment(self) -> str | None:
+        """The deployment that answered: its prompt cache and its encrypted reasoning are good nowhere else."""
+        info = (self.data.get(_BUCKETS[self.dialect]) or {}).get("model_info") or {}
+        found = info.get("id") if isinstance(info, Mapping) else None
+        return found if isinstance(found, str) else None
+
+    def _time_left(self) -> float:
+        """Seconds for one more sample; none when it could not take as long as the first did."""
+        given = self.data.get("timeout") or self.data.get("request_timeout") or getattr(_router(), "timeout", None)
+        limit = float(given) if isinstance(given, (int, float)) else _NO_LIMIT_S
+        taken = max(time.time() - self.started, 0.0)
+        return limit - taken if limit - taken > taken else 0.0
+
+
+def _router() -> Any:
+    from litellm.proxy import proxy_server
+
+    return proxy_server.llm_router
+
+
+def _is_over_budget(key: UserAPIKeyAuth, spent: float) -> bool:
+    pairs = ((key.max_budget, key.spend), (key.team_max_budget, key.team_spend))
+    return any(limit is not None and (used or 0.0) + spent >= limit for limit, used in pairs)
+
+
+Store = Callable[[Remember], Awaitable[None]]
+
+
+async def carry_out(watch: Watch, client: Client, first: Received, remember: Store) -> tuple[Release | End, Received]:
+    """Carry out the session of one client request; gives its last effect and the newest answer."""
+    steps, newest, spent = session(watch), first, first.cost
+    next(steps)
+    effect = steps.send(first.reply)
+    while not isinstance(effect, (Release, End)):
+        if isinstance(effect, Remember):
+            await remember(effect)
+            effect = steps.send(None)
+        else:
+            newest = await client.ask(effect.held, spent)
+            spent += newest.cost
+            effect = steps.send(newest.reply)
+    steps.close()
+    return effect, newest
+
+
+async def kept_alive(
+    work: Coroutine[Any, Any, None], sign: Callable[[], Any], every: float
+) -> AsyncGenerator[Any, None]:
+    """Signs of life while the work goes on. The work ends when nobody waits any more; its error is raised here.
+
+    Args:
+        work: the work.
+        sign: gives a chunk that says nothing; None where there is none (yet).
+        every: seconds between two signs.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=every)
+            chunk = None if task.done() else sign()
+            if chunk is not None:
+                yield chunk
+        await task
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def sign_of_life(dialect: Dialect, received: Received) -> Any:
+    """A chunk that says nothing. Responses has none; in chat it needs the id of a stream that has begun."""
+    if dialect == "messages":
+        return _PING
+    begun = received.chunks[0] if received.chunks else None
+    if dialect != "chat" or not isinstance(begun, ModelResponseStream):
+        return None
+    return ModelResponseStream(
+        id=begun.id, created=begun.created, model=begun.model, choices=[StreamingChoices(index=0, delta=Delta())]
+    )

@@ -1,0 +1,259 @@
+"""One request's conversation with the model: what is sent, what is judged, and how it ends. Pure.
+
+A session is a generator. It yields effects and is sent what came of them:
+
+| effect | what the driver does | what it sends back |
+|---|---|---|
+| `Send` | sends the client's request with the held answers behind its history | a `Proposal` or a `Failed` |
+| `Remember` | stores what was held back | nothing |
+| `Release` | delivers the newest answer as it came; the session is over | - |
+| `End` | ends the run in words, or by an error; the session is over | - |
+
+The first `Send` holds nothing: it is the client's own request. A proxy has sent it already and gives the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from litellm_toolguard import notes
+from litellm_toolguard.canonical import digest
+from litellm_toolguard.dialects import answered, not_executed, read_answer
+from litellm_toolguard.engine import Finding, Standing, verdicts
+from litellm_toolguard.errors import PayloadError
+from litellm_toolguard.evidence import JudgedRound, ProposedCall, proposed_call
+from litellm_toolguard.facts import Block
+from litellm_toolguard.policy import Policy
+from litellm_toolguard.proposals import Objection, Stored, judge_proposal
+from litellm_toolguard.transcript import Round
+
+EndKind: TypeAlias = Literal["ask", "stop", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What the answer to an armed request is judged by.
+
+    Args:
+        standing: where the conversation stands.
+        stored: what is stored about its streaks.
+        policy: the policy.
+    """
+
+    standing: Standing
+    stored: Stored
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An answer that the client never sees.
+
+    Args:
+        items: what it adds to the history.
+        results: the results that say that its calls did not run.
+    """
+
+    items: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request, with the held answers behind its history."""
+
+    held: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Store what was held back at a place of the conversation."""
+
+    position: bytes
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Deliver the newest answer.
+
+    Args:
+        objection: what was held back before it, or, where nothing is enforced, what would have been; None for nothing.
+        samples: samples that were taken.
+        inspected: whether the answer could be read.
+    """
+
+    objection: Objection | None = None
+    samples: int = 1
+    inspected: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the run.
+
+    Args:
+        action: a question, words, or an error.
+        words: what is said.
+        objection: why.
+        samples: samples that were taken.
+    """
+
+    action: EndKind
+    words: str
+    objection: Objection
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A whole answer of the model in the dialect's form."""
+
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer came, or none may be asked for. `reason` is a fixed word without content."""
+
+    reason: str
+
+
+Effect: TypeAlias = Send | Remember | Release | End
+Reply: TypeAlias = Proposal | Failed | None
+Session: TypeAlias = Generator[Effect, Reply, None]
+
+
+def session(watch: Watch) -> Session:
+    """The session of one armed request."""
+    policy, position = watch.policy, watch.standing.walk.positions[-1]
+    enforced = policy.enforcement == "enforce"
+    held: tuple[Held, ...] = ()
+    blocked: Objection | None = None
+    reply = yield Send()
+    while True:
+        if blocked is not None:
+            yield Remember(position, (Block(blocked.instance, len(held)),))
+        verdict = _judge(watch, reply)
+        if verdict == "unread" or (blocked is not None and verdict == "empty"):
+            yield Release(inspected=False) if blocked is None else _end(blocked, blocked.end, len(held) + 1)
+            return
+        if not isinstance(verdict, Objection) or not enforced:
+            objection = verdict if isinstance(verdict, Objection) else blocked
+            yield Release(objection, len(held) + 1)
+            return
+        more = _held(watch, reply, verdict) if verdict.action == "block" and _may_ask_again(policy, held) else None
+        if more is None:
+            yield _end(verdict, verdict.end if verdict.action == "block" else verdict.action, len(held) + 1)
+            return
+        held, blocked = (*held, more), verdict
+        reply = yield Send(held)
+
+
+def _may_ask_again(policy: Policy, held: Sequence[Held]) -> bool:
+    return len(held) < policy.block_samples and len(held) + 1 < policy.max_samples
+
+
+def _end(objection: Objection, action: EndKind, samples: int) -> End:
+    say = {"ask": notes.question, "stop": notes.end, "reject": notes.rejection}[action]
+    return End(action, say(objection.sentence), replace(objection, action=action), samples)
+
+
+def _held(watch: Watch, reply: Reply, objection: Objection) -> Held | None:
+    """The answer as the next request carries it; None where it cannot: of several choices, or of calls whose results
+    hold no text."""
+    if not isinstance(reply, Proposal):
+        return None
+    dialect = watch.standing.dialect
+    choices = answered(dialect, reply.answer)
+    if len(choices) != 1:
+        return None
+    results = not_executed(dialect, choices[0], notes.not_executed(objection.sentence))
+    return None if results is None else Held(choices[0], results)
+
+
+Judged: TypeAlias = Objection | Literal["clean", "empty", "unread"]
+
+
+def _judge(watch: Watch, reply: Reply) -> Judged:
+    """The objection to an answer, or what else it is: clean, without a call or a word, or not to be read."""
+    if not isinstance(reply, Proposal):
+        return "unread"
+    choices = answered(watch.standing.dialect, reply.answer)
+    if not choices:
+        return "unread"
+    found = [_judge_choice(watch, items) for items in choices]
+    objections = [each for each in found if isinstance(each, Objection)]
+    # One choice that trips holds back all of them: the client may take any.
+    if objections:
+        return objections[0]
+    return next((kind for kind in ("unread", "empty") if kind in found), "clean")
+
+
+def _judge_choice(watch: Watch, items: Sequence[Any]) -> Judged:
+    try:
+        transcript = read_answer(watch.standing.dialect, items)
+    except PayloadError:
+        return "unread"
+    rounds = transcript.rounds
+    if not rounds:
+        return "unread" if transcript.problems else "clean" if _says_something(items) else "empty"
+    place = watch.standing.copy()
+    for event in rounds:
+        objection = _judge_round(watch, place, event)
+        if objection is not None:
+            return objection
+    return "clean"
+
+
+def _judge_round(watch: Watch, place: Standing, event: Round) -> Objection | None:
+    """The objection to one round of an answer. What the provider ran has run and is counted; what the client would run
+    is judged before."""
+    if event.exchanges[0].call.executed_by == "provider":
+        step = place.reader.step(event)
+        if isinstance(step, JudgedRound):
+            place.walk.add(step)
+        return next(_ended(place, watch), None)
+    calls: list[ProposedCall] = [proposed_call(each) for each in place.reader.look(event).exchanges]
+    return judge_proposal(place.walk, calls, watch.stored, words_allowed=place.words_allowed)
+
+
+def _ended(place: Standing, watch: Watch) -> Iterator[Objection]:
+    for finding in verdicts(place.walk, watch.stored.told, words_allowed=place.words_allowed):
+        if finding.action in ("stop", "reject") and not finding.allowed:
+            yield _of_finding(finding)
+
+
+def _of_finding(finding: Finding) -> Objection:
+    action: Literal["stop", "reject"] = "reject" if finding.action == "reject" else "stop"
+    return Objection(
+        action=action,
+        detector=finding.detector,
+        kind=finding.kind,
+        tool=finding.tool,
+        count=finding.count,
+        call_id=finding.call_id,
+        allowed=finding.allowed,
+        instance=finding.instance,
+        sentence=finding.sentence,
+        end=action,
+    )
+
+
+def _says_something(items: Sequence[Any]) -> bool:
+    """Whether an answer without calls holds any text at all."""
+    pending: list[Any] = [item.get("content") for item in items if isinstance(item, Mapping)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str) and value.strip():
+            return True
+        if isinstance(value, list):
+            pending += [part.get("text") or part.get("refusal") for part in value if isinstance(part, Mapping)]
+    return False
+
+
+def decision_id(objection: Objection) -> str:
+    """Twelve hex digits; the same for the same objection."""
+    return digest("decision", objection.instance, objection.action, str(objection.count)).hex()[:12]

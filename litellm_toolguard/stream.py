@@ -1,0 +1,225 @@
+"""A streamed answer, put together from its events. Pure: the edges hand in plain values and keep the chunks.
+
+`SseReader` cuts bytes into events; an `Assembler` per dialect takes events and gives the whole answer in the form in
+which it would have come unstreamed, so that one verdict serves both.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from litellm_toolguard.transcript import Dialect
+
+
+class Assembler(Protocol):
+    """Puts one answer together."""
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        """Take one event. Unknown ones are left alone."""
+
+    def answer(self) -> Mapping[str, Any] | None:
+        """The answer; None while it is not complete. A stream that breaks never completes it."""
+
+
+class SseReader:
+    """Events out of bytes that are cut anywhere: inside of characters, of lines, of line ends. Comments and events that
+    are no JSON object are left out."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._text = ""
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> Iterator[Mapping[str, Any]]:
+        """The events that these bytes complete."""
+        self._text += self._decoder.decode(data)
+        # A carriage return at the very end may be the first half of a line end.
+        whole, rest = (self._text[:-1], "\r") if self._text.endswith("\r") else (self._text, "")
+        lines = whole.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._text = lines.pop() + rest
+        for line in lines:
+            event = self._line(line)
+            if event is not None:
+                yield event
+
+    def finish(self) -> Iterator[Mapping[str, Any]]:
+        """The event that is left when the bytes end behind its data."""
+        yield from self.feed(b"\n\n")
+
+    def _line(self, line: str) -> Mapping[str, Any] | None:
+        if line:
+            name, _, value = line.partition(":")
+            if name == "data":
+                self._data.append(value.removeprefix(" "))
+            return None
+        data, self._data = "\n".join(self._data), []
+        try:
+            event = json.loads(data) if data else None
+        except (ValueError, RecursionError):
+            return None
+        return event if isinstance(event, dict) else None
+
+
+def assembler(dialect: Dialect) -> Assembler:
+    """An assembler for one answer in the dialect."""
+    return _ASSEMBLERS[dialect]()
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+# --------------------------------------------------------------------------------------------------------------- chat
+
+
+@dataclass
+class _Choice:
+    """One choice of a chat answer."""
+
+    message: dict[str, Any] = field(default_factory=dict)
+    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    finish_reason: Any = None
+
+    def feed(self, delta: Mapping[str, Any]) -> None:
+        for key, value in delta.items():
+            if value is None or key in _CHAT_SILENT:
+                continue
+            if key == "tool_calls":
+                self._calls(value)
+            elif key == "function_call" and isinstance(value, dict):
+                _merge(self.message.setdefault("function_call", {}), value)
+            else:
+                _add(self.message, key, value)
+
+    def _calls(self, value: Any) -> None:
+        for fragment in _dicts(value):
+            index = fragment.get("index")
+            place = index if isinstance(index, int) else max(self.calls, default=-1) + 1
+            call = self.calls.setdefault(place, {})
+            body = {key: part for key, part in fragment.items() if key != "index" and part is not None}
+            for kind in ("function", "custom"):
+                inner = body.pop(kind, None)
+                if isinstance(inner, dict):
+                    _merge(call.setdefault(kind, {}), inner)
+            for key, part in body.items():
+                call.setdefault(key, part)
+
+    def whole(self) -> dict[str, Any]:
+        calls = [self.calls[index] for index in sorted(self.calls)]
+        message = {"content": None, **self.message, "role": "assistant", **({"tool_calls": calls} if calls else {})}
+        return {"message": message, "finish_reason": self.finish_reason}
+
+
+# Said once per chunk, or kept by the clients for themselves.
+_CHAT_SILENT: Final = frozenset({"role", "provider_specific_fields"})
+
+
+def _merge(into: dict[str, Any], fragment: Mapping[str, Any]) -> None:
+    for key, value in fragment.items():
+        if value is not None:
+            _add(into, key, value)
+
+
+def _add(into: dict[str, Any], key: str, value: Any) -> None:
+    before = into.get(key)
+    both_text = isinstance(before, str) and isinstance(value, str)
+    both_lists = isinstance(before, list) and isinstance(value, list)
+    into[key] = before + value if (both_text or both_lists) and before is not None else value
+
+
+class _Chat:
+    def __init__(self) -> None:
+        self._choices: dict[int, _Choice] = {}
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        for raw in _dicts(event.get("choices")):
+            index = raw.get("index")
+            choice = self._choices.setdefault(index if isinstance(index, int) else 0, _Choice())
+            delta = raw.get("delta")
+            if isinstance(delta, dict):
+                choice.feed(delta)
+            choice.finish_reason = raw.get("finish_reason") or choice.finish_reason
+
+    def answer(self) -> Mapping[str, Any] | None:
+        if not self._choices or any(choice.finish_reason is None for choice in self._choices.values()):
+            return None
+        return {"choices": [{"index": index, **self._choices[index].whole()} for index in sorted(self._choices)]}
+
+
+# ----------------------------------------------------------------------------------------------------------- messages
+
+
+class _Messages:
+    def __init__(self) -> None:
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[Any, dict[str, Any]] = {}
+        self._json: dict[Any, str] = {}
+        self._over = False
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        kind, index = event.get("type"), event.get("index")
+        if kind == "message_start" and isinstance(event.get("message"), dict):
+            self._message = dict(event["message"])
+        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
+            self._blocks[index] = dict(event["content_block"])
+        elif kind == "content_block_delta" and isinstance(event.get("delta"), dict) and index in self._blocks:
+            self._delta(index, event["delta"])
+        elif kind == "message_delta" and isinstance(event.get("delta"), dict):
+            self._message.update(event["delta"])
+        elif kind == "message_stop":
+            self._over = True
+
+    def _delta(self, index: Any, delta: Mapping[str, Any]) -> None:
+        block, kind = self._blocks[index], delta.get("type")
+        if kind == "input_json_delta":
+            self._json[index] = self._json.get(index, "") + str(delta.get("partial_json") or "")
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        else:
+            _merge(block, {key: value for key, value in delta.items() if key != "type"})
+
+    def answer(self) -> Mapping[str, Any] | None:
+        if not self._over:
+            return None
+        return {**self._message, "content": [self._block(index) for index in self._blocks]}
+
+    def _block(self, index: Any) -> dict[str, Any]:
+        text = self._json.get(index)
+        if not text:
+            return self._blocks[index]
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        return {**self._blocks[index], "input": value}
+
+
+# ---------------------------------------------------------------------------------------------------------- responses
+
+
+_LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class _Responses:
+    def __init__(self) -> None:
+        self._items: dict[Any, Any] = {}
+        self._last: Mapping[str, Any] | None = None
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        kind = event.get("type")
+        if kind == "response.output_item.done" and isinstance(event.get("item"), dict):
+            self._items[event.get("output_index", len(self._items))] = event["item"]
+        elif kind in _LAST_EVENTS and isinstance(event.get("response"), dict):
+            self._last = event["response"]
+
+    def answer(self) -> Mapping[str, Any] | None:
+        if self._last is None:
+            return None
+        return {**self._last, "output": self._last.get("output") or list(self._items.values())}
+
+
+_ASSEMBLERS: Final[Mapping[Dialect, type[Assembler]]] = {"chat": _Chat, "messages": _Messages, "responses": _Responses}
