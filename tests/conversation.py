@@ -135,10 +135,19 @@ class Live:
 
 
 def live(
-    dialect: Dialect, steps: Sequence[Step], policy: Policy | None = None, more: Mapping[str, Any] | None = None
+    dialect: Dialect,
+    steps: Sequence[Step],
+    policy: Policy | None = None,
+    more: Mapping[str, Any] | None = None,
+    judged: frozenset[int] | None = None,
 ) -> Live:
     """Judge every request of the conversation as a gateway would, from its start. Behind an end, the guard's words
-    stand in the history and the rounds up to the next input do not happen."""
+    stand in the history and the rounds up to the next input do not happen.
+
+    Args:
+        more: more keys of each request.
+        judged: numbers of the rounds whose requests are judged, from 1; None for all.
+    """
     policy = policy or Policy()
     store = MemoryFactStore()
     conversation = Conversation(dialect)
@@ -150,7 +159,7 @@ def live(
             continue
         conversation.add(step)
         rounds += "round" in step
-        if "assistant" in step:
+        if "assistant" in step or (judged is not None and rounds not in judged):
             continue
         ruling = judge({**conversation.request(), **(more or {})}, dialect, policy, store)
         seen.rulings.append(ruling)
