@@ -5,7 +5,8 @@ A conversation is a list of steps, as they stand in `tests/cases/*.yaml`:
 - `{user: text}`: the user, or a harness in the user's role;
 - `{assistant: text}`: words of the model;
 - `{tool: name, args: {...}, result: text, error: bool}`: a round of one call;
-- `{round: [call, ...]}`: a round of several calls;
+- `{round: [call, ...]}`: a round of several calls; one with `by: provider` was run by the provider, before the others
+  (not in `chat`, which has no such calls);
 - `{times: N, steps: [...]}`: steps repeated, `{i}` in a text replaced by the number of the repetition.
 """
 
@@ -78,6 +79,10 @@ class Conversation:
 Named: TypeAlias = list[tuple[str, Step]]
 
 
+def _is_clients(named: tuple[str, Step]) -> bool:
+    return named[1].get("by") != "provider"
+
+
 def _text_arguments(call: Step) -> str:
     arguments = call.get("args", {})
     return arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -95,12 +100,16 @@ def _add_chat(items: list[dict[str, Any]], named: Named) -> None:
 
 
 def _add_messages(items: list[dict[str, Any]], named: Named) -> None:
-    uses = [
-        {"type": "tool_use", "id": name, "name": call["tool"], "input": call.get("args", {})} for name, call in named
-    ]
-    items.append({"role": "assistant", "content": uses})
+    blocks: list[dict[str, Any]] = []
+    for name, call in sorted(named, key=_is_clients):
+        use = {"id": name, "name": call["tool"], "input": call.get("args", {})}
+        blocks.append({"type": "tool_use" if _is_clients((name, call)) else "mcp_tool_use", **use})
+        if not _is_clients((name, call)):
+            text = {"type": "text", "text": call["result"]}
+            blocks.append({"type": "mcp_tool_result", "tool_use_id": name, "is_error": False, "content": [text]})
+    items.append({"role": "assistant", "content": blocks})
     results = []
-    for name, call in named:
+    for name, call in filter(_is_clients, named):
         if "result" in call:
             flag = {"is_error": True} if call.get("error") else {}
             results.append({"type": "tool_result", "tool_use_id": name, "content": call["result"], **flag})
@@ -109,10 +118,13 @@ def _add_messages(items: list[dict[str, Any]], named: Named) -> None:
 
 
 def _add_responses(items: list[dict[str, Any]], named: Named) -> None:
-    for name, call in named:
-        arguments = _text_arguments(call)
-        items.append({"type": "function_call", "call_id": name, "name": call["tool"], "arguments": arguments})
-    for name, call in named:
+    for name, call in sorted(named, key=_is_clients):
+        asked = {"name": call["tool"], "arguments": _text_arguments(call)}
+        if _is_clients((name, call)):
+            items.append({"type": "function_call", "call_id": name, **asked})
+        else:
+            items.append({"type": "mcp_call", "id": name, "server_label": "s", **asked, "output": call["result"]})
+    for name, call in filter(_is_clients, named):
         if "result" in call:
             items.append({"type": "function_call_output", "call_id": name, "output": call["result"]})
 

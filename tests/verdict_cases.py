@@ -60,7 +60,9 @@ class Case:
         """What a guard says otherwise than expected; empty when it says exactly that."""
         seen = tuple(live(dialect, self.steps, load_policy(dict(self.policy)), self.request, self.judged).events)
         told = _difference("live", seen, self.expect)
-        return told if told or self.proposed is None else _difference("proposed", self._reviewed(dialect), self.proposed)
+        return (
+            told if told or self.proposed is None else _difference("proposed", self._reviewed(dialect), self.proposed)
+        )
 
     def _reviewed(self, dialect: Dialect) -> tuple[Said, ...]:
         conversation = Conversation(dialect)
@@ -94,13 +96,16 @@ def cases() -> Mapping[str, Case]:
 
 def _read(file: Path) -> Iterator[Case]:
     for entry in yaml.safe_load(file.read_text(encoding="utf-8")):
-        data = {key: value for key, value in entry.items() if key != "situation"}
+        data = {"dialects": DIALECTS, **entry}
+        data.pop("situation", None)
         for key in ("expect", "proposed"):
             if key in data:
                 data[key] = tuple(_said(line, _DETECTORS.get(file.stem, file.stem)) for line in data[key])
         if "judged" in data:
             data["judged"] = frozenset(data["judged"])
-        yield Case(file.stem, **{**data, "steps": tuple(data["steps"]), "dialects": tuple(data.get("dialects", DIALECTS))})
+        yield Case(
+            file.stem, **{**data, "steps": tuple(data["steps"]), "dialects": tuple(data.get("dialects", DIALECTS))}
+        )
 
 
 def _said(line: str, detector: str) -> Said:
