@@ -167,10 +167,10 @@ def live(
     rounds, ended = 0, False
     for step in expand(steps):
         ended = ended and "user" not in step
+        rounds += "round" in step
         if ended:
             continue
         conversation.add(step)
-        rounds += "round" in step
         if "assistant" in step or (judged is not None and rounds not in judged):
             continue
         ruling = judge({**conversation.request(), **(more or {})}, dialect, policy, store)

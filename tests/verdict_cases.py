@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import load_policy
+from litellm_toolguard.policy import DETECTORS, Ladder, Policy, load_policy
 from litellm_toolguard.review import review
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, Step, expand, live
@@ -60,17 +60,35 @@ class Case:
         """What a guard says otherwise than expected; empty when it says exactly that."""
         seen = tuple(live(dialect, self.steps, load_policy(dict(self.policy)), self.request, self.judged).events)
         told = _difference("live", seen, self.expect)
-        return (
-            told if told or self.proposed is None else _difference("proposed", self._reviewed(dialect), self.proposed)
-        )
+        if told or self.proposed is None:
+            return told
+        return _difference("proposed", self._reviewed(dialect, load_policy(dict(self.policy))), self.proposed)
 
-    def _reviewed(self, dialect: Dialect) -> tuple[Said, ...]:
+    def replayed_difference(self, dialect: Dialect) -> str:
+        """What the review of the whole conversation says otherwise than the guard that judged its requests, proposals
+        apart. A note that stands at several requests of one round is one in the review."""
+        first = {said[0]: said for said in reversed(self.expect)}
+        expected = tuple(first[number] for number in sorted(first))
+        return _difference("replayed", self._reviewed(dialect, _without_proposals(self.policy)), expected)
+
+    def _reviewed(self, dialect: Dialect, policy: Policy) -> tuple[Said, ...]:
         conversation = Conversation(dialect)
         for step in expand(self.steps):
             conversation.add(step)
-        transcript = parse(dialect, {**conversation.request(), **self.request})
-        done = review(transcript, load_policy(dict(self.policy))).interventions
+        done = review(parse(dialect, {**conversation.request(), **self.request}), policy).interventions
         return tuple((each.round, each.action, each.detector) for each in done)
+
+
+def _without_proposals(data: Mapping[str, Any]) -> Policy:
+    """The policy with every rung taken out that judges proposals, which a live gateway sees in its answers."""
+    policy = load_policy(dict(data))
+    ladders = {name: policy.ladder(name, "own", "any") for name in DETECTORS}
+    stripped = {
+        name: ladder.model_dump(exclude_none=True, exclude={"block", "ask"})
+        for name, ladder in ladders.items()
+        if isinstance(ladder, Ladder) and (ladder.block is not None or ladder.ask is not None)
+    }
+    return load_policy({**data, "detectors": {**data.get("detectors", {}), **stripped}})
 
 
 def _difference(how: str, seen: tuple[Said, ...], expected: tuple[Said, ...]) -> str:
