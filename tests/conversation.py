@@ -6,7 +6,8 @@ A conversation is a list of steps, as they stand in `tests/cases/*.yaml`:
 - `{assistant: text}`: words of the model;
 - `{tool: name, args: {...}, result: text, error: bool}`: a round of one call; `error` is the flag, where the dialect
   has one;
-- `{round: [call, ...]}`: a round of several calls;
+- `{round: [call, ...]}`: a round of several calls; one with `by: provider` was run by the provider, before the others
+  (not in `chat`, which has no such calls);
 - `{times: N, steps: [...]}`: steps repeated, `{i}` in a text replaced by the number of the repetition.
 """
 
@@ -79,6 +80,10 @@ class Conversation:
 Named: TypeAlias = list[tuple[str, Step]]
 
 
+def _is_clients(named: tuple[str, Step]) -> bool:
+    return named[1].get("by") != "provider"
+
+
 def _text_arguments(call: Step) -> str:
     arguments = call.get("args", {})
     return arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -96,12 +101,16 @@ def _add_chat(items: list[dict[str, Any]], named: Named) -> None:
 
 
 def _add_messages(items: list[dict[str, Any]], named: Named) -> None:
-    uses = [
-        {"type": "tool_use", "id": name, "name": call["tool"], "input": call.get("args", {})} for name, call in named
-    ]
-    items.append({"role": "assistant", "content": uses})
+    blocks: list[dict[str, Any]] = []
+    for name, call in sorted(named, key=_is_clients):
+        use = {"id": name, "name": call["tool"], "input": call.get("args", {})}
+        blocks.append({"type": "tool_use" if _is_clients((name, call)) else "mcp_tool_use", **use})
+        if not _is_clients((name, call)):
+            text = {"type": "text", "text": call["result"]}
+            blocks.append({"type": "mcp_tool_result", "tool_use_id": name, "is_error": False, "content": [text]})
+    items.append({"role": "assistant", "content": blocks})
     results = []
-    for name, call in named:
+    for name, call in filter(_is_clients, named):
         if "result" in call:
             flag = {"is_error": call["error"]} if "error" in call else {}
             results.append({"type": "tool_result", "tool_use_id": name, "content": call["result"], **flag})
@@ -110,10 +119,13 @@ def _add_messages(items: list[dict[str, Any]], named: Named) -> None:
 
 
 def _add_responses(items: list[dict[str, Any]], named: Named) -> None:
-    for name, call in named:
-        arguments = _text_arguments(call)
-        items.append({"type": "function_call", "call_id": name, "name": call["tool"], "arguments": arguments})
-    for name, call in named:
+    for name, call in sorted(named, key=_is_clients):
+        asked = {"name": call["tool"], "arguments": _text_arguments(call)}
+        if _is_clients((name, call)):
+            items.append({"type": "function_call", "call_id": name, **asked})
+        else:
+            items.append({"type": "mcp_call", "id": name, "server_label": "s", **asked, "output": call["result"]})
+    for name, call in filter(_is_clients, named):
         if "result" in call:
             items.append({"type": "function_call_output", "call_id": name, "output": call["result"]})
 
@@ -136,10 +148,19 @@ class Live:
 
 
 def live(
-    dialect: Dialect, steps: Sequence[Step], policy: Policy | None = None, more: Mapping[str, Any] | None = None
+    dialect: Dialect,
+    steps: Sequence[Step],
+    policy: Policy | None = None,
+    more: Mapping[str, Any] | None = None,
+    judged: frozenset[int] | None = None,
 ) -> Live:
     """Judge every request of the conversation as a gateway would, from its start. Behind an end, the guard's words
-    stand in the history and the rounds up to the next input do not happen."""
+    stand in the history and the rounds up to the next input do not happen.
+
+    Args:
+        more: more keys of each request.
+        judged: numbers of the rounds whose requests are judged, from 1; None for all.
+    """
     policy = policy or Policy()
     store = MemoryFactStore()
     conversation = Conversation(dialect)
@@ -147,11 +168,11 @@ def live(
     rounds, ended = 0, False
     for step in expand(steps):
         ended = ended and "user" not in step
+        rounds += "round" in step
         if ended:
             continue
         conversation.add(step)
-        rounds += "round" in step
-        if "assistant" in step:
+        if "assistant" in step or (judged is not None and rounds not in judged):
             continue
         ruling = judge({**conversation.request(), **(more or {})}, dialect, policy, store)
         seen.rulings.append(ruling)

@@ -14,7 +14,7 @@ import pytest
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS
 from tests.harness.gateways import Gateways, guardrail
-from tests.harness.proxy import config, refused_start
+from tests.harness.proxy import Start, config, refused_start, refused_starts
 
 pytestmark = pytest.mark.proxy
 
@@ -116,18 +116,35 @@ REFUSALS = [
 ]
 
 
+# Started whole, import and all: one of each way to be loaded, and those of which the import is the point.
+WHOLE = {
+    "a bad policy",
+    "a callback with a bad policy",
+    "an old litellm, by the guardrail",
+    "an old litellm, by the callback",
+}
+
+
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    """Exit code and output of every start; two at a time, because each takes seconds of pure import."""
+    """Exit code and output of every start. Each takes seconds of pure import, so most are forked behind it."""
 
-    def start(refusal: Refusal) -> tuple[int, str]:
+    def start(refusal: Refusal) -> Start:
         workdir = tmp_path_factory.mktemp("refused")
         env = {name: _in(workdir, value) for name, value in refusal.env.items()}
         made = config("http://127.0.0.1:9", guardrails=refusal.guardrails, litellm_settings=refusal.settings)
-        return refused_start(made, workdir=workdir, env=env, files=refusal.files)
+        return Start(made, workdir, env, refusal.files)
 
+    def whole(start: Start) -> tuple[int, str]:
+        return refused_start(start.config, workdir=start.workdir, env=start.env, files=start.files)
+
+    starts = {refusal.name: start(refusal) for refusal in REFUSALS}
+    forked = [name for name in starts if name not in WHOLE]
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip((refusal.name for refusal in REFUSALS), pool.map(start, REFUSALS), strict=True))
+        behind = pool.submit(refused_starts, [starts[name] for name in forked])
+        done = {name: pool.submit(whole, starts[name]) for name in WHOLE}
+        ended = {name: future.result() for name, future in done.items()}
+        return ended | dict(zip(forked, behind.result(), strict=True))
 
 
 def _in(workdir: Path, value: str) -> str:
@@ -140,7 +157,7 @@ def test_the_proxy_refuses_to_start_and_says_why(refusal: Refusal, refusals: dic
     """It exits with an error, and the fault with its path stands in its output."""
     code, output = refusals[refusal.name]
 
-    assert code != 0
+    assert code > 0
     assert refusal.says in output
 
 

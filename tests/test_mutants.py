@@ -66,8 +66,9 @@ def test_a_broken_line_turns_a_test_through_the_proxy_red(mutant: Mutant, tmp_pa
     assert text.count(mutant.line) == 1
     file.write_text(text.replace(mutant.line, mutant.becomes), encoding="utf-8")
 
+    options = ["-q", "-p", "no:cacheprovider", "-n", "0"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/test_gateway.py::{mutant.noticed_by}"],
+        [sys.executable, "-m", "pytest", *options, f"tests/test_gateway.py::{mutant.noticed_by}"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

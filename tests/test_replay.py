@@ -11,22 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
-from litellm_toolguard import gate
 from litellm_toolguard import replay as replay_module
 from litellm_toolguard.cli import main
-from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import DETECTORS, DeniedLadder, Ladder, Policy
-from litellm_toolguard.policy_reading import load_policy
+from litellm_toolguard.policy import Policy
 from litellm_toolguard.replay import replay
 from litellm_toolguard.replay_files import CHUNK_BYTES
 from litellm_toolguard.replay_judge import Judged
-from litellm_toolguard.review import review
-from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
-from tests.conversation import DIALECTS, Conversation, expand, judge
+from tests.conversation import DIALECTS, Conversation, expand
+from tests.verdict_cases import Case, cases
 
 LOOP: list[dict[str, Any]] = [
     {"user": "look"},
@@ -37,7 +32,6 @@ WORK: list[dict[str, Any]] = [
     {"times": 3, "steps": [{"tool": "read_file", "args": {"path": "{i}"}, "result": "x{i}"}]},
 ]
 HINT = {"round": 3, "detector": "repeated-call", "action": "hint", "tool": "read_file", "count": 3}
-CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 
 
 def request(dialect: Dialect = "chat", steps: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -698,73 +692,25 @@ def test_progress_adds_up_to_the_stored_bytes(tmp_path: Path, monkeypatch: pytes
 
 WITHHELD = "the proposed call is taken to fail like the last one; here it came out otherwise"
 NUDGED = "a nudge behind an end makes a live harness go on; a replay is over until the user writes"
+BESIDE = "in Responses the provider's call is counted as a message of its own"
 DIFFERENT = {
     "an address that always says no, with a nudge of the harness after each try": NUDGED,
+    "what the provider runs in every answer is a repeat beside the client's own calls [responses]": BESIDE,
 }
 """Cases in which the replay is known to say something else than the requests alone."""
 
 
-def _cases() -> Iterator[Any]:
+def _replayed() -> Iterator[Any]:
     """Every case in one of its dialects, in turn; that all say the same is tested with the cases themselves."""
-    number = 0
-    for file in CASES:
-        for case in yaml.safe_load(file.read_text(encoding="utf-8")):
-            dialects = case.get("dialects", DIALECTS)
-            dialect, number = dialects[number % len(dialects)], number + 1
-            reason = DIFFERENT.get(case["name"])
-            marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-            yield pytest.param(case, dialect, id=f"{file.stem}: {case['name']} [{dialect}]", marks=marks)
+    for number, case in enumerate(cases().values()):
+        dialect = case.dialects[number % len(case.dialects)]
+        reason = DIFFERENT.get(case.name) or DIFFERENT.get(f"{case.name} [{dialect}]")
+        marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+        yield pytest.param(case, dialect, id=f"{case.id} [{dialect}]", marks=marks)
 
 
-def _without_proposals(data: Mapping[str, Any] | None) -> Policy:
-    """The policy with every rung taken out that judges proposals, which a live gateway sees in its answers."""
-    policy = load_policy(data)
-    ladders = {name: policy.ladder(name, "own", "any") for name in DETECTORS}
-    stripped = {
-        name: ladder.model_dump(exclude_none=True, exclude={"block", "ask"})
-        for name, ladder in ladders.items()
-        if isinstance(ladder, Ladder) and (ladder.block is not None or ladder.ask is not None)
-    }
-    denied = ladders["denied-call"]
-    if isinstance(denied, DeniedLadder):
-        stripped["denied-call"] = {**denied.model_dump(exclude_none=True), "block_resend": False}
-    plain = dict(data or {})
-    return load_policy({**plain, "detectors": {**plain.get("detectors", {}), **stripped}})
-
-
-def _live_events(dialect: Dialect, case: Mapping[str, Any], policy: Policy) -> list[tuple[int, str, str]]:
-    """What a live guard says at the request behind each round. Behind an end its words stand in the history, and the
-    rounds up to the next input do not happen."""
-    conversation, store = Conversation(dialect), MemoryFactStore()
-    events: list[tuple[int, str, str]] = []
-    rounds, ended = 0, False
-    for step in expand(case["steps"]):
-        ended = ended and "user" not in step
-        rounds += "round" in step
-        if ended:
-            continue
-        conversation.add(step)
-        if "round" not in step:
-            continue
-        ruling = judge({**conversation.request(), **case.get("request", {})}, dialect, policy, store)
-        if ruling.report is not None and ruling.report["action"] != "pass":
-            events.append((rounds, ruling.report["action"], ruling.report["detector"]))
-        if gate.ends_run(ruling.action):
-            conversation.add({"assistant": ruling.words})
-            ended = True
-    return events
-
-
-@pytest.mark.parametrize(("case", "dialect"), list(_cases()))
-def test_a_replay_says_what_a_live_guard_says(case: dict[str, Any], dialect: Dialect) -> None:
-    """Every request judged as it comes, against the whole judged once: the same rounds, actions and detectors."""
-    policy = _without_proposals(case.get("policy"))
-    conversation = Conversation(dialect)
-    for step in expand(case["steps"]):
-        conversation.add(step)
-    body = {**conversation.request(), **case.get("request", {})}
-
-    reviewed = review(parse(dialect, body), policy)
-
-    found = [(each.round, each.action, each.detector) for each in reviewed.interventions]
-    assert found == _live_events(dialect, case, policy)
+@pytest.mark.parametrize(("case", "dialect"), list(_replayed()))
+def test_a_replay_says_what_a_live_guard_says(case: Case, dialect: Dialect) -> None:
+    """The whole judged once, against what the cases' own test found for every request judged as it comes: the same
+    rounds, actions and detectors."""
+    assert case.replayed_difference(dialect) == ""

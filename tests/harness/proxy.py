@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from litellm_toolguard.demo.environment import proxy_environment
 from litellm_toolguard.demo.process import STARTUP_SECONDS, ProxyProcess, unused_ports
 from tests.harness.upstream import BEHAVIOURS
 
-__all__ = ["ProxyProcess", "config", "refused_start", "start_proxy", "unused_port"]
+__all__ = ["ProxyProcess", "Start", "config", "refused_start", "refused_starts", "start_proxy", "unused_port"]
 
 
 def config(
@@ -104,6 +108,35 @@ def refused_start(
         return code, proxy.log()
 
 
+@dataclass(frozen=True)
+class Start:
+    """A start that must be refused: see `start_proxy`."""
+
+    config: Mapping[str, Any]
+    workdir: Path
+    env: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+def refused_starts(starts: Sequence[Start]) -> list[tuple[int, str]]:
+    """Exit code and whole output of each start, all of them forked from one process that has imported LiteLLM. What the
+    environment changes about the import itself is not seen; a negative code means that the proxy was not refused."""
+    for start in starts:
+        _write_config(start.config, start.workdir, start.files)
+    asked = [{"workdir": str(start.workdir), "port": unused_port(), "env": dict(start.env)} for start in starts]
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.harness.forked import main; main()"],
+        cwd=Path(__file__).parents[2],
+        env=proxy_environment({}),
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    logs = [(start.workdir / "proxy.log").read_text(encoding="utf-8") for start in starts]
+    return list(zip(json.loads(done.stdout), logs, strict=True))
+
+
 def _process(
     config: Mapping[str, Any],
     workdir: Path,
@@ -112,10 +145,15 @@ def _process(
     python: str,
     workers: int = 1,
 ) -> ProxyProcess:
-    path = workdir / "config.yaml"
-    _write_files(workdir, {**files, path.name: yaml.safe_dump(dict(config), sort_keys=False)})
+    path = _write_config(config, workdir, files)
     key = config["general_settings"]["master_key"]
     return ProxyProcess(path, port=unused_port(), key=key, env=env, python=python, workers=workers)
+
+
+def _write_config(config: Mapping[str, Any], workdir: Path, files: Mapping[str, str]) -> Path:
+    path = workdir / "config.yaml"
+    _write_files(workdir, {**files, path.name: yaml.safe_dump(dict(config), sort_keys=False)})
+    return path
 
 
 def _write_files(workdir: Path, files: Mapping[str, str]) -> None:
