@@ -29,6 +29,8 @@ from litellm_toolguard.transcript import Exchange, Round, Transcript, UserInput 
 DEFAULT_FOLDER: Final = ROOT.parent / "shared" / "corpus"
 UNLABELLED: Final = "intercode"
 CALLS_PER_HINT: Final = 2_000
+CLIENTS: Final = ("claude_code", "codex")
+ARMED_SHARE: Final = 0.03
 IN_A_ROW: Final = 3
 
 
@@ -39,6 +41,8 @@ class Group:
     transcripts: int = 0
     calls: int = 0
     saved: int = 0
+    requests: int = 0
+    armed: int = 0
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Counts:
 
     work: Group = field(default_factory=Group)
     old: Group = field(default_factory=Group)
+    clients: dict[str, Group] = field(default_factory=lambda: {name: Group() for name in CLIENTS})
     false_ends: list[str] = field(default_factory=list)
     false_hints: list[str] = field(default_factory=list)
     calls_not_loop: int = 0
@@ -80,7 +85,7 @@ def main() -> int:
     counts = Counts()
     for file in sorted(folder.glob("*.jsonl.gz")):
         for record in records(file):
-            count(counts, record, labels.get(record["id"], []), old=file.name.startswith(UNLABELLED))
+            count(counts, file.name, record, labels.get(record["id"], []))
     return show(counts, time.perf_counter() - started)
 
 
@@ -106,14 +111,17 @@ def _record(value: Value) -> dict[str, Any]:
     return record
 
 
-def count(counts: Counts, record: dict[str, Any], labels: list[dict[str, Any]], *, old: bool) -> None:
+def count(counts: Counts, file: str, record: dict[str, Any], labels: list[dict[str, Any]]) -> None:
     """Judge one transcript and count it."""
+    old = file.startswith(UNLABELLED)
     transcript = parse(record["dialect"], record)
     seen = review(transcript, Policy())
-    group = counts.old if old else counts.work
-    group.transcripts += 1
-    group.calls += seen.calls
-    group.saved += seen.saved
+    for group in (counts.old if old else counts.work, *(counts.clients[name] for name in CLIENTS if name in file)):
+        group.transcripts += 1
+        group.calls += seen.calls
+        group.saved += seen.saved
+        group.requests += seen.requests
+        group.armed += seen.armed
     loops = [label for label in labels if label["label"] == "loop"]
     if not old and any("scope" not in label for label in loops):
         counts.loops += 1
@@ -191,6 +199,11 @@ def rows(counts: Counts) -> Iterator[Row]:
         hints <= allowed,
         counts.false_hints,
     )
+    for name, group in counts.clients.items():
+        share = group.armed / max(group.requests, 1)
+        yield Row(
+            f"{name}: armed, of {group.requests} requests", f"{share:.1%}", "at most 3%", share <= ARMED_SHARE, []
+        )
     yield Row("work: labelled loops seen", f"{caught} of {counts.loops}", "all", not counts.missed, counts.missed)
     yield Row(
         "intercode: told by the third same call", f"{hinted} of {counts.repeats}", "all", not counts.late, counts.late

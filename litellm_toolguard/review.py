@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from litellm_toolguard.engine import SEVERITY, Finding, chosen_of, hints, verdicts
 from litellm_toolguard.evidence import Cleared, JudgedRound, proposed_call, steps
 from litellm_toolguard.policy import DetectorName, Policy
-from litellm_toolguard.proposals import Stored, judge_proposal
+from litellm_toolguard.proposals import Stored, is_armed, judge_proposal
 from litellm_toolguard.transcript import Transcript, UserInput
 from litellm_toolguard.walk import Place, Said, Walk, place_at
 
@@ -55,6 +55,8 @@ class Review:
         interventions: in order.
         saved: calls that would not have run.
         not_inspected: parts that could not be read.
+        requests: requests that were judged.
+        armed: those of them whose answer would have been held until it was judged.
     """
 
     rounds: int
@@ -62,6 +64,8 @@ class Review:
     interventions: tuple[Intervention, ...]
     saved: int
     not_inspected: int
+    requests: int = 0
+    armed: int = 0
 
 
 @dataclass(slots=True)
@@ -76,6 +80,8 @@ class _Reader:
     last_item: int = -1
     calls: int = 0
     saved: int = 0
+    requests: int = 0
+    armed: int = 0
     over: bool = False
     found: list[Intervention] = field(default_factory=list)
 
@@ -92,6 +98,8 @@ class _Reader:
         place, said = place_at(self.walk, self.facts, self.said)
         if not self.over and requested:
             said = self._request(place, said)
+            self.requests += 1
+            self.armed += not self.over and is_armed(self.walk, Stored(self.facts))
         self.said = said
 
     def _propose(self, judged: JudgedRound) -> None:
@@ -144,7 +152,15 @@ def review(transcript: Transcript, policy: Policy) -> Review:
         reader.walk.add(step)
         if isinstance(step, Cleared) and step.by_user:
             reader.over = False
-    return Review(reader.number, reader.calls, tuple(reader.found), reader.saved, len(transcript.problems))
+    return Review(
+        reader.number,
+        reader.calls,
+        tuple(reader.found),
+        reader.saved,
+        len(transcript.problems),
+        reader.requests,
+        reader.armed,
+    )
 
 
 def over_at(review_: Review) -> Iterator[Intervention]:
