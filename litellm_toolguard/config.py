@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from litellm_toolguard.errors import ConfigError, ConfigProblem
-from litellm_toolguard.policy import Ladder, Policy
+from litellm_toolguard.policy import Policy
 from litellm_toolguard.policy_reading import load_policy, load_policy_key, read_yaml
 from litellm_toolguard.store import FactStore
 from litellm_toolguard.store.opening import open_store
@@ -23,6 +23,10 @@ POLICY_VARIABLE: Final = "TOOLGUARD_POLICY"
 """Names the policy file of the callback."""
 MIN_LITELLM: Final = (1, 106, 12)
 """The lowest version whose hooks were measured to behave as the proxy layer needs."""
+
+NO_POST_CALL: Final = (
+    "proposed calls are not judged (block and ask do nothing), and the machine-readable end stands in the header alone"
+)
 
 KEY: Final = "toolguard"
 """The only key of `litellm_params` that is ours."""
@@ -129,20 +133,19 @@ def remarks(policy: Policy) -> tuple[str, ...]:
     found: list[str] = []
     if policy.enforcement == "observe":
         found.append("enforcement is `observe`: decisions are recorded, nothing is enforced")
-    if any(_proposal_rungs(policy)):
-        found.append(
-            "`block` and `ask` judge proposed calls; this version acts on executed calls only and does not enforce them"
-        )
     return tuple(found)
 
 
-def _proposal_rungs(policy: Policy) -> Iterator[str]:
-    """Rungs that the operator wrote and that belong to proposals."""
-    for detectors in (policy.detectors, *(rule.detectors for rule in policy.tools)):
-        for name in detectors.model_fields_set:
-            ladder: Ladder | None = getattr(detectors, name)
-            if ladder is not None and (ladder.block is not None or ladder.ask is not None):
-                yield name
+def order_problem(before: Sequence[str]) -> ConfigProblem | None:
+    """The fault of an entry behind other guardrails that read answers: what they saw is not what the client gets, when
+    the guard asks the model once more.
+
+    Args:
+        before: names of the guardrails with `post_call` that stand before it.
+    """
+    if not before:
+        return None
+    return ConfigProblem("", f"must stand before every other guardrail with mode post_call; move it above {before[0]}")
 
 
 def check_file(path: Path, callback_policy: Path | None = None) -> Report:
@@ -168,6 +171,7 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
     found: list[str] = []
     names: dict[str, str] = {}
     first_on = ""
+    problems += _order_problems(data)
     for where, name, params in _guardrails(data, problems):
         entry = f"{where}.litellm_params"
         if name in names:
@@ -193,7 +197,7 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
             problems.append(ConfigProblem(f"{entry}.default_on", f"{first_on} is always on already and judges first"))
         first_on = first_on or (where if always_on is True else "")
         if "post_call" not in (params.get("mode") or ()):
-            found.append(f"{entry}.mode has no post_call: the machine-readable end stands in the header alone")
+            found.append(f"{entry}.mode has no post_call: {NO_POST_CALL}")
     if _has_callback(data):
         try:
             policies.append((CALLBACK, _callback_policy(callback_policy)))
@@ -227,6 +231,25 @@ def _guardrails(data: Mapping[str, Any], problems: list[ConfigProblem]) -> Itera
         if not isinstance(name, str) or not name:
             problems.append(ConfigProblem(f"{where}.guardrail_name", "is missing"))
         yield where, str(name), params
+
+
+def _reads_answers(params: Mapping[str, Any]) -> bool:
+    mode = params.get("mode")
+    return mode == "post_call" or (isinstance(mode, list) and "post_call" in mode)
+
+
+def _order_problems(data: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    """The faults of our entries that stand behind other guardrails that read answers."""
+    before: list[str] = []
+    entries = data.get("guardrails")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        params = entry.get("litellm_params") if isinstance(entry, Mapping) else None
+        if not isinstance(params, Mapping) or not _reads_answers(params):
+            continue
+        if params.get("guardrail") != GUARDRAIL:
+            before.append(str(entry.get("guardrail_name")))
+        elif (problem := order_problem(before)) is not None:
+            yield ConfigProblem(f"guardrails[{index}]", problem.message)
 
 
 def _has_callback(data: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
+import litellm
 from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.proxy._types import ProxyException, UserAPIKeyAuth
@@ -26,7 +27,7 @@ from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_g
 from litellm.types.guardrails import GuardrailEventHooks
 
 from litellm_toolguard import gate
-from litellm_toolguard.config import entry_policy, entry_store, remarks, switch_problem
+from litellm_toolguard.config import NO_POST_CALL, entry_policy, entry_store, order_problem, remarks, switch_problem
 from litellm_toolguard.end_field import mark_response, mark_stream
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.gate import BAD_REQUEST, Ruling
@@ -113,6 +114,8 @@ class ToolGuard(CustomGuardrail):
             self.policy: Policy = entry_policy(_mode(event_hook), params, toolguard, _config_folder())
             self.facts: FactStore = entry_store(self.policy, _config_folder())
             super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
+            if not self.is_callback and "post_call" in _names(event_hook):
+                _check_order()
         except (ValueError, TypeError) as error:
             raise ConfigError((ConfigProblem("", f"{type(error).__name__}: {error}"),)) from error
         self.counts: Counter[str] = Counter()
@@ -446,10 +449,27 @@ def _mode(event_hook: Any) -> Any:
     return str(getattr(event_hook, "value", event_hook)) if isinstance(event_hook, str) else event_hook
 
 
-def _hooks(event_hook: Any) -> Any:
+def _names(event_hook: Any) -> list[str]:
     mode = _mode(event_hook)
-    names = [mode] if isinstance(mode, str) else mode
-    return [GuardrailEventHooks(name) for name in names]
+    return [mode] if isinstance(mode, str) else list(mode) if isinstance(mode, list) else []
+
+
+def _hooks(event_hook: Any) -> Any:
+    return [GuardrailEventHooks(name) for name in _names(event_hook)]
+
+
+def _check_order() -> None:
+    """Raises `ConfigError` when a guardrail that reads answers was loaded before the guard."""
+    before = [
+        str(callback.guardrail_name)
+        for callback in litellm.callbacks
+        if isinstance(callback, CustomGuardrail)
+        and not isinstance(callback, ToolGuard)
+        and "post_call" in _names(callback.event_hook)
+    ]
+    problem = order_problem(before)
+    if problem is not None:
+        raise ConfigError((problem,))
 
 
 def _config_folder() -> Path | None:
@@ -469,6 +489,6 @@ def _say_hello(guard: ToolGuard) -> None:
             "toolguard: `default_on` is not true: only requests that name %s are guarded", guard.guardrail_name
         )
     if "post_call" not in (_mode(guard.event_hook) or ()):
-        _log.warning("toolguard: `mode` has no post_call: the machine-readable end stands in the header alone")
+        _log.warning("toolguard: `mode` has no post_call: %s", NO_POST_CALL)
     if sys.version_info < (3, 12):
         _log.warning("toolguard: run LiteLLM's proxy on Python 3.12 or newer; older ones crash under load")

@@ -23,6 +23,17 @@ CALLBACKS = {"callbacks": ["litellm_toolguard.callback"]}
 # Found first on the path, it stands for an installed version.
 OLD_LITELLM = {"old/litellm-1.105.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: litellm\nVersion: 1.105.0\n"}
 
+# Another guardrail, of LiteLLM's own, that reads answers.
+WORDS = {
+    "guardrail_name": "words",
+    "litellm_params": {
+        "guardrail": "litellm_content_filter",
+        "mode": "post_call",
+        "default_on": True,
+        "blocked_words": [{"keyword": "BADWORD", "action": "BLOCK", "description": "a test"}],
+    },
+}
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -65,6 +76,11 @@ REFUSALS = [
         files={"data/facts.db": "this is no database\n" * 100},
     ),
     Refusal("a wrong mode", "toolguard: mode: 'during_call' is not supported", [guardrail(mode="during_call")]),
+    Refusal(
+        "behind a guardrail that reads answers",
+        "must stand before every other guardrail with mode post_call; move it above words",
+        [WORDS, guardrail()],
+    ),
     Refusal("a mode without pre_call", "toolguard: mode: must hold pre_call", [guardrail(mode="post_call")]),
     Refusal(
         "a guardrail in parallel",
