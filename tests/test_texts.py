@@ -230,6 +230,9 @@ def test_a_clients_own_refusal_is_one(dialect: Dialect, varied: bool) -> None:
 
 
 def _told_and_ended(events: Events) -> bool:
+    """The very same call is held back at once; other calls are told of and then ended."""
+    if events == [(2, "block", "denied-call")]:
+        return True
     return events[:1] == [(2, "hint", "denied-call")] and events[-1][0] <= 6 and events[-1][1] != "hint"
 
 

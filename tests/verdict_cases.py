@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import DETECTORS, Ladder, Policy
+from litellm_toolguard.policy import DETECTORS, DeniedLadder, Ladder, Policy
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.review import review
 from litellm_toolguard.transcript import Dialect
@@ -32,7 +32,13 @@ from tests.conversation import DIALECTS, Conversation, Step, expand, live
 
 FOLDER = Path(__file__).parent / "cases"
 # The detector that a line means where it names none; the other files are named like their detector.
-_DETECTORS = {"turns": "repeated-call", "failing": "", "situations": "", "repeated-call": ""}
+_DETECTORS = {
+    "turns": "repeated-call",
+    "failing": "",
+    "situations": "",
+    "repeated-call": "",
+    "operator-texts": "denied-call",
+}
 
 Said: TypeAlias = tuple[int, str, str]
 """Round from 1, action, detector; an expectation with an empty detector leaves it open."""
@@ -89,6 +95,9 @@ def _without_proposals(data: Mapping[str, Any]) -> Policy:
         for name, ladder in ladders.items()
         if isinstance(ladder, Ladder) and (ladder.block is not None or ladder.ask is not None)
     }
+    denied = ladders["denied-call"]
+    if isinstance(denied, DeniedLadder):
+        stripped["denied-call"] = {**denied.model_dump(exclude_none=True), "block_resend": False}
     return load_policy({**data, "detectors": {**data.get("detectors", {}), **stripped}})
 
 
