@@ -1,8 +1,9 @@
 """The verdict on a proposed round: would these calls trip block, ask, stop or reject if they ran?
 
 The result of a proposed call is taken to equal the last one of its streak. So a ladder with `block: 5` holds back the
-fifth call of its kind. A batch trips only if every call in it does: one new call makes the whole of it work, whatever
-failed before it. For two things one call is enough: a call that is made again although it was refused for good, and
+fifth call of its kind. What a call that is new in the turn will return is not known: it may be the one that works, so
+only a call trips that was made before. A batch trips only if every call in it does: one new call makes the whole of it
+work. For two things one call is enough: a call that is made again although it was refused for good, and
 one that is over the budget of its tool.
 """
 
@@ -184,17 +185,10 @@ def _rung(ladder: Ladder | None, count: int) -> ProposalAction | None:
 
 def _would_raise(walk: Walk, calls: Sequence[ProposedCall], call: ProposedCall) -> Iterator[Streak]:
     """The streaks that the call would raise."""
-    batch_is_novel = any(each.novel for each in calls)
     for streak in walk.alive():
         belongs = _BELONGS.get((streak.key.detector, streak.key.kind))
-        if belongs is not None and belongs(walk, streak, calls, call) and not (batch_is_novel and _foretells(streak)):
+        if belongs is not None and belongs(walk, streak, calls, call):
             yield streak
-
-
-def _foretells(streak: Streak) -> bool:
-    """Whether it is the result that would raise the streak. That of a call which is new in the turn is not known: the
-    call may be the one that works. A limit on calls counts them whatever they return."""
-    return streak.key.detector != "call-budget"
 
 
 def _is_read(streak: Streak) -> bool:

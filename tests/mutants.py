@@ -57,7 +57,7 @@ def rungs(preset: policy.Preset) -> dict[str, int]:
         for name, at in ladder.items():
             nested = at if isinstance(at, dict) else {"": at}
             found |= {".".join(filter(None, (detector, name, inner))): limit for inner, limit in nested.items()}
-    return found
+    return {path: limit for path, limit in found.items() if not isinstance(limit, bool)}
 
 
 def rung(preset: policy.Preset, path: str, by: int) -> Change:

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 from litellm_toolguard import policy
+from litellm_toolguard.detectors import denied_call
+from litellm_toolguard.dialects import parse
 from litellm_toolguard.errors import ConfigError
+from litellm_toolguard.evidence import JudgedRound, steps
 from litellm_toolguard.policy import DETECTORS
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
+from tests.conversation import Conversation
 from tests.mutants import Change, broken, constant, constants, line, numbers, rung, rungs
 from tests.verdict_cases import Case, cases
 
 PRESET: policy.Preset = "balanced"
-MODULES = [f"detectors.{name.replace('-', '_')}" for name in DETECTORS] + ["detectors.recovery", "evidence", "engine"]
+MODULES = [
+    *(f"detectors.{name.replace('-', '_')}" for name in DETECTORS),
+    *("detectors.recovery", "evidence", "engine", "walk", "proposals"),
+]
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,10 @@ RUNGS = {
     "unknown-tool.hint": "unknown-tool: made-up names are told",
     "unknown-tool.stop": "unknown-tool: made-up names are told",
     "invalid-arguments.hint": "invalid-arguments: a call without its argument is told",
-    "invalid-arguments.block": "invalid-arguments: a fourth wrong call that is proposed",
+    "invalid-arguments.block": "invalid-arguments: a wrong call that is made again after the third",
     "invalid-arguments.stop": "invalid-arguments: a call without its argument is told",
     "stuck-range.hint": "stuck-range: reads beyond the end are told",
+    "stuck-range.block": "stuck-range: the fourth equal read beyond the end is held back",
     "stuck-range.stop": "stuck-range: reads beyond the end are told",
     "failing-call.hint": "failing: the same error for other arguments",
     "failing-call.stop": "failing: the same error for other arguments",
@@ -75,19 +83,20 @@ RUNGS = {
     "idle-wait.changing.stop": "idle-wait: a clock that always shows another time",
     "reread.hint": "reread: twenty-four reads of eight things",
 }
-# Nothing acts on it: that a range lies outside of a file is known only when the read has run.
-RUNGS_WITHOUT_EFFECT = {"stuck-range.block"}
+# One lower it stands beside the hint, and what was not told is not held back.
+HINT_FIRST = {"stuck-range.block"}
 
 
 def _rung_mutants() -> Iterator[Mutant]:
     for path, red in RUNGS.items():
-        yield Mutant(f"{path} one lower", rung(PRESET, path, -1), red)
+        if path not in HINT_FIRST:
+            yield Mutant(f"{path} one lower", rung(PRESET, path, -1), red)
         yield Mutant(f"{path} one higher", rung(PRESET, path, +1), red)
 
 
 def test_every_rung_of_the_preset_has_its_mutants() -> None:
     """A new threshold comes with the case that holds it."""
-    assert set(rungs(PRESET)) == set(RUNGS) | RUNGS_WITHOUT_EFFECT
+    assert set(rungs(PRESET)) == set(RUNGS)
 
 
 # ------------------------------------------------------------------------------------------------------------ constants
@@ -117,7 +126,7 @@ NUMBERS: dict[str, dict[Any, str]] = {
         19: "invalid-arguments: nineteen quiet rounds keep the count",
         21: "invalid-arguments: twenty quiet rounds end the count",
     },
-    "engine.ENDS_BEFORE_REJECT": {
+    "walk.ENDS_BEFORE_REJECT": {
         1: "turns: a system reminder is no input of the user",
         3: "turns: a harness that nudges with the same words for ever",
     },
@@ -153,6 +162,10 @@ MEMBERS = {
         "unclear": "repeated-call: eight equal reads [chat]",
         "unknown_tool": "repeated-call: the same name that is not there is a repeat",
     },
+    "detectors.repeated_call._NEVER_RAN": {
+        "cancelled": "repeated-call: a call that is called off for a sibling that is not there",
+        "pending": "repeated-call: a call that waits for an approval that nobody gives",
+    },
     "detectors.same_answer._SILENT_ROLES": {
         "write": "same-answer: what writes says the same every time",
     },
@@ -167,6 +180,12 @@ MEMBERS = {
         "invalid_arguments": "unknown-tool: a wrong call of a real tool",
         "pending": "unknown-tool: a call without its result",
         "unknown_tool": "unknown-tool: made-up names are told",
+    },
+    "walk._FINAL_DENIALS": {
+        "hook_blocked": "denied-call: what a hook blocked is held back",
+        "policy_blocked": "denied-call: what a policy blocked is held back",
+        "tool_disabled": "denied-call: a tool that is switched off is held back",
+        "user_rejected": "denied-call: the very call that the user refused is held back",
     },
     "evidence.FAILURES": {
         "failed": "failing: varying errors of one tool",
@@ -233,6 +252,22 @@ def test_a_limit_is_at_most_ten_thousand() -> None:
             load_policy({"detectors": {"repeated-call": {"stop": limit}}})
 
 
+def test_the_target_of_a_command_is_its_program_and_argument() -> None:
+    """Options are left out; what stands behind six words is not read."""
+    assert _target_of("rm -rf build") == _target_of("rm -r build --now") == "command:rm build"
+    assert _target_of("sed -n 1p a") != _target_of("sed -n 5p b")
+    assert _target_of("tar -a -b -c -d x") == "command:tar x"
+    assert _target_of("tar -a -b -c -d -e x") == "command:tar"
+
+
+def _target_of(command: str) -> str | None:
+    conversation = Conversation("chat")
+    conversation.add({"round": [{"tool": "bash", "args": {"command": command}, "result": ""}]})
+    (judged,) = (step for step in steps(parse("chat", conversation.request()), policy.Policy()))
+    assert isinstance(judged, JudgedRound)
+    return denied_call._target(judged.exchanges[0])
+
+
 def test_a_store_keeps_a_hundred_thousand_facts_for_a_day() -> None:
     """The oldest goes first; a fact that nobody asked for ends with its day."""
     now = 0.0
@@ -246,7 +281,19 @@ def test_a_store_keeps_a_hundred_thousand_facts_for_a_day() -> None:
     assert not store.counts("t", [b"\x00\x00\x00\x01"])
 
 
-OF_POLICY_AND_STORE = {"policy.MAX_LIMIT", "policy.FACTS_MAX_ENTRIES", "policy.FACTS_TTL_S"}
+# Tested where a store is tested, and where a session is.
+OF_POLICY_AND_STORE = {
+    "detectors.denied_call._COMMAND_WORDS",
+    "policy.MAX_LIMIT",
+    "policy.MAX_SAMPLES",
+    "policy.FACTS_MAX_ENTRIES",
+    "policy.FACTS_TTL_S",
+    "policy.FACTS_REFRESH_SHARE",
+    "policy.FACTS_PURGE_EVERY",
+    "policy.FACTS_PURGE_MAX",
+    "policy.STORE_READ_WAIT_MS",
+    "policy.STORE_WRITE_WAIT_MS",
+}
 
 # ---------------------------------------------------------------------------------------------------------------- lines
 
@@ -257,19 +304,19 @@ _WORKED = 'outcome.kind not in ("succeeded", "unclear")'
 LINES = {
     # Input of the user, events, ends.
     "input of the user empties nothing": (
-        *("evidence:steps", "yield Cleared(by_user=True)", "pass"),
+        *("evidence:Reader._input", "return Cleared(by_user=True)", "return None"),
         "repeated-call: the user asks for it again and again",
     ),
     "input of the user begins no new turn": (
-        *("evidence:steps", 'turn = _Turn(digest("turn", turn.anchor, words))', "pass"),
+        *("evidence:Reader._input", 'self._turn = _Turn(digest("turn", self._turn.anchor, words))', "pass"),
         "reread: new input of the user begins a new window",
     ),
     "an event empties nothing": (
-        *("evidence:steps", "yield Cleared(by_user=False)", "pass"),
+        *("evidence:Reader._input", "return Cleared(by_user=False)", "return None"),
         "repeated-call: a command that finished is an event",
     ),
     "an event breaks no cycle": (
-        *("evidence:steps", "turn.break_cycle()", "pass"),
+        *("evidence:Reader._input", "self._turn.break_cycle()", "pass"),
         "call-cycle: an event between two laps",
     ),
     "an event empties all": (
@@ -281,15 +328,15 @@ LINES = {
         "denied-call: after new input of the user",
     ),
     "a nudge after an end is new input": (
-        *("evidence:steps", "if after_end and words in seen_after_end:", "if False:"),
+        *("evidence:Reader._input", "if self._after_end and words in self._seen_after_end:", "if False:"),
         "turns: a harness that nudges with the same words for ever",
     ),
     "words are old before they stand behind an end": (
-        *("evidence:steps", "if after_end:\n                seen", "if True:\n                seen"),
+        *("evidence:Reader._input", "if self._after_end:", "if True:"),
         "turns: words that the user said before an end are new behind it",
     ),
     "new words do not help after two ends": (
-        *("engine:_end_action", " and not walk.new_words", ""),
+        *("walk:Walk.is_deaf", " and not self.new_words", ""),
         "turns: new words after every end are the user's",
     ),
     "words are said where none are allowed": (
@@ -305,12 +352,53 @@ LINES = {
         "repeated-call: eight equal reads",
     ),
     "two notes in a row say the same": (
-        *("walk:_is_due", " and not _just_told(raised.streak, before, newest)", ""),
+        *("walk:_is_due", " and not _is_known(raised.streak, near)", ""),
         "repeated-call: an identical failing call",
     ),
     "a provider's call is acted on only when it is the newest": (
         *("walk:Walk.newest_answer", "not state.round.by_provider", "True"),
         "repeated-call: what the provider runs in every answer",
+    ),
+    "a note that is owed is never given": (
+        *("walk:_place", "owed | (said.owed - {raised.streak.instance for raised in due})", "frozenset()"),
+        "situations: a file is read page by page, and from the start again",
+    ),
+    "a canned reply steers": (
+        *("evidence:JudgedExchange.steered", " and not self.again", ""),
+        "repeated-call: a canned reply in the user's place",
+    ),
+    "calls that never run are no repeats": (
+        *("detectors.repeated_call:_counts", " or (idle and judged.again)", ""),
+        "repeated-call: a call that waits for an approval that nobody gives",
+    ),
+    # Proposals.
+    "a call that is new in its turn is held back": (
+        *("proposals:_a_member", "not call.rerun and any(", "not call.rerun or any("),
+        "invalid-arguments: other arguments may be the right ones",
+    ),
+    "a call that was made before something changed is held back": (
+        *("proposals:_a_member", "not call.rerun and ", ""),
+        "failing: a red test that is run again after an edit is not held back",
+    ),
+    "a refused call may be made again": (
+        *("proposals:_objections", "call.key in walk.refused", "False"),
+        "denied-call: the very call that the user refused is held back",
+    ),
+    "a success does not open what was refused": (
+        *("walk:Walk._add_round", "refused if works else self.refused | refused", "self.refused | refused"),
+        "denied-call: a refused call that is made again after something else succeeded",
+    ),
+    "a re-send is held back whatever the policy says": (
+        *("proposals:_resend", "raised.ladder.block_resend and ", ""),
+        "denied-call: a re-send is let through where the policy says so",
+    ),
+    "a re-send beside work is delivered": (
+        *("proposals:_resend", "alone=True", "alone=False"),
+        "denied-call: a re-send beside work holds the whole message back",
+    ),
+    "a lap that is proposed is not seen": (
+        *("proposals:_closes_a_lap", "streak.raised != index - period", "True"),
+        "call-cycle: the round that would complete a lap too many is held back",
     ),
     "allowed is not allowed": (
         *("walk:measured", "policy.allows(name, streak.tool)", "False"),
@@ -360,11 +448,11 @@ LINES = {
     ),
     # A new experiment after a change.
     "writes make no new experiment": (
-        *("evidence:_judge", "turn.writes += bool(changed)", "pass"),
+        *("evidence:_take_in", "turn.writes += bool(changed)", "pass"),
         "failing: tools of one's own that edit",
     ),
     "edits make no new experiment for other commands": (
-        *("evidence:_judge", 'turn.edits += any(role != "shell" for role in changed)', "pass"),
+        *("evidence:_take_in", 'turn.edits += any(role != "shell" for role in changed)', "pass"),
         "failing: other red commands after edits",
     ),
     "a failed edit makes a new experiment": (
@@ -414,7 +502,7 @@ LINES = {
         "repeated-call: what the user says in a rejection",
     ),
     "polls are repeats": (
-        *("detectors.repeated_call:_counts", ' and member.judged.role != "wait"', ""),
+        *("detectors.repeated_call:_counts", ' and judged.role != "wait"', ""),
         "repeated-call: a short poll with the same answer",
     ),
     "a repeat beside something new counts": (
@@ -464,7 +552,7 @@ LINES = {
         "denied-call: a success on the target in the same message",
     ),
     "a rejection with words of the user is a denial": (
-        *("detectors.denied_call:_counts", " and not member.judged.outcome.user_words", ""),
+        *("detectors.denied_call:_counts", " and not member.judged.steered", ""),
         "denied-call: a rejection with words of the user steers",
     ),
     # failing-call, failing-tool, invalid-arguments
@@ -521,7 +609,7 @@ LINES = {
         "denied-call: a success of the tool between two denials",
     ),
     "words of the user do not steer the tool": (
-        *("detectors.recovery:works", " or outcome.user_words", ""),
+        *("detectors.recovery:works", " or exchange.steered", ""),
         "denied-call: a rejection with words of the user ends",
     ),
     "an unclear text is no success": (
