@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from litellm_toolguard.canonical import (
     call_key,
     digest,
+    keyed,
     parse_arguments,
     result_key,
     same_but_for_noise,
@@ -22,7 +23,8 @@ from litellm_toolguard.canonical import (
 )
 from litellm_toolguard.outcomes import Outcome, outcome_of
 from litellm_toolguard.policy import CYCLE_PERIODS, DISTINCT_SHARE, READ_WINDOW, Policy
-from litellm_toolguard.roles import Role, call_role
+from litellm_toolguard.roles import Role, call_role, target_path
+from litellm_toolguard.traces import ReadTraces, Traces, read_beyond, touched_text
 from litellm_toolguard.transcript import Dialect, Event, Exchange, Round, RunEnd, ToolCall, Transcript, UserInput
 
 FAILURES = frozenset({"failed", "invalid_arguments", "unknown_tool"})
@@ -39,7 +41,6 @@ class JudgedExchange:
 
     Args:
         exchange: the exchange.
-        parsed: its arguments, see `canonical.parse_arguments`.
         key: identity of the call, as the policy defines it; a looser one, without what is made anew for every call,
             where the result is the same as that of the last such call.
         result: identity of the result, empty while pending; that of the same call's last result where the two differ in
@@ -50,11 +51,14 @@ class JudgedExchange:
         may_change: it ended well and may have changed something.
         rerun: the same call (of a shell: any command) was made earlier in the turn, and something was written since.
         again: the same call was made earlier in the turn, and its last result was the same.
+        traces: what the detectors ask for of its content.
         loose: identity without the arguments that are made anew for every call, if it has such.
+        unseen: the provider kept the result of its own tool to itself.
+        beyond: a read beyond the end of a file: the file, and the lines that the error names.
+        touched: the files read beyond their end in this turn that the call names.
     """
 
     exchange: Exchange
-    parsed: Any
     key: bytes
     result: bytes
     outcome: Outcome
@@ -63,17 +67,16 @@ class JudgedExchange:
     may_change: bool
     rerun: bool
     again: bool
+    traces: Traces
     loose: bytes | None = None
+    unseen: bool = False
+    beyond: tuple[bytes, bytes] | None = None
+    touched: frozenset[bytes] = frozenset()
 
     @property
     def tool(self) -> str:
         """The tool's name as the model wrote it."""
         return self.exchange.call.name
-
-    @property
-    def text(self) -> str:
-        """The text of the result."""
-        return self.exchange.result.text if self.exchange.result is not None else ""
 
     @property
     def steered(self) -> bool:
@@ -172,9 +175,11 @@ class Cleared:
 
     Args:
         by_user: whether the user wrote it.
+        turn: the turn that begins, or goes on.
     """
 
     by_user: bool
+    turn: bytes = b""
 
 
 Step: TypeAlias = JudgedRound | Cleared | RunEnd
@@ -194,6 +199,7 @@ class _Turn:
         self.reads: deque[bytes] = deque(maxlen=READ_WINDOW)
         self.prints: list[bytes] = []
         self.equal_run: dict[int, int] = dict.fromkeys(CYCLE_PERIODS, 0)
+        self.beyond: dict[bytes, str] = {}
 
     def copy(self) -> _Turn:
         """A turn that goes on by itself from here."""
@@ -201,6 +207,7 @@ class _Turn:
         twin.last_run, twin.last_shell = dict(self.last_run), dict(self.last_shell)
         twin.last, twin.loose = dict(self.last), dict(self.loose)
         twin.reads, twin.prints, twin.equal_run = self.reads.copy(), list(self.prints), dict(self.equal_run)
+        twin.beyond = dict(self.beyond)
         return twin
 
     def break_cycle(self) -> None:
@@ -215,11 +222,13 @@ class Reader:
     Args:
         dialect: the dialect that they come from.
         policy: the policy.
+        secret: key of all digests of content; empty for plain ones.
     """
 
-    def __init__(self, dialect: Dialect, policy: Policy) -> None:
+    def __init__(self, dialect: Dialect, policy: Policy, secret: bytes = b"") -> None:
         self._dialect: Dialect = dialect
         self._policy = policy
+        self._secret = secret
         self._turn = _Turn(digest("turn"))
         self._after_end = False
         self._seen_after_end: set[bytes] = set()
@@ -247,7 +256,8 @@ class Reader:
     def look(self, event: Round) -> JudgedRound:
         """What is known of a round before it is taken in; it stays unread."""
         exchanges = tuple(
-            _judge_exchange(exchange, self._turn, self._dialect, self._policy) for exchange in event.exchanges
+            _judge_exchange(exchange, self._turn, self._dialect, self._policy, self._secret)
+            for exchange in event.exchanges
         )
         complete = any(judged.exchange.result is not None for judged in exchanges)
         return JudgedRound(self._index, self._turn.anchor, event, exchanges, complete)
@@ -255,16 +265,16 @@ class Reader:
     def _input(self, event: UserInput) -> Cleared | None:
         if event.kind == "event":
             self._turn.break_cycle()
-            return Cleared(by_user=False)
+            return Cleared(by_user=False, turn=self._turn.anchor)
         if event.kind == "none":
             return None
-        words = digest("words", event.text)
+        words = keyed(digest("words", event.text), self._secret)
         if self._after_end and words in self._seen_after_end:
             return None
         if self._after_end:
             self._seen_after_end.add(words)
         self._turn = _Turn(digest("turn", self._turn.anchor, words))
-        return Cleared(by_user=True)
+        return Cleared(by_user=True, turn=self._turn.anchor)
 
 
 def steps(transcript: Transcript, policy: Policy) -> Iterator[Step]:
@@ -289,6 +299,9 @@ def _remember(turn: _Turn, judged: JudgedExchange) -> None:
     turn.last[judged.key] = judged
     if judged.loose is not None:
         turn.loose[judged.loose] = judged
+    if judged.beyond is not None:
+        parsed = parse_arguments(judged.exchange.call.arguments)
+        turn.beyond[judged.beyond[0]] = (target_path(parsed) if isinstance(parsed, Mapping) else None) or ""
     if judged.may_change:
         turn.reads.clear()
     elif judged.role == "read":
@@ -322,31 +335,48 @@ def _completed(turn: _Turn, period: int) -> Lap | None:
     return Lap(period, run // period + 1, members) if len(set(members)) > 1 else None
 
 
-def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: Policy) -> JudgedExchange:
-    call = exchange.call
+def _judge_exchange(exchange: Exchange, turn: _Turn, dialect: Dialect, policy: Policy, secret: bytes) -> JudgedExchange:
+    call, given = exchange.call, exchange.result
     parsed = parse_arguments(call.arguments)
     arguments = parsed if isinstance(parsed, Mapping) else None
     role = call_role(policy.role(call.name), call.name, arguments)
     outcome = outcome_of(dialect, exchange, policy.results(call.name))
-    exact = b"" if exchange.result is None else result_key(exchange.result)
-    key, loose = _identities(call, parsed, exact, turn, policy)
+    exact = b"" if given is None else keyed(result_key(given), secret)
+    key, loose = _identities(call, parsed, exact, turn, policy, secret)
     first = key not in turn.last_run
     before = turn.last.get(key)
     result = _steady(exchange, exact, before)
     again = before is not None and before.result == result
+    text = "" if given is None else given.text
+    may_change = _may_change(role, outcome, first, new=not again)
     return JudgedExchange(
         exchange=exchange,
-        parsed=parsed,
         key=key,
         result=result,
         outcome=outcome,
         role=role,
         novel=first and role not in _NOT_NOVEL_ROLES,
-        may_change=_may_change(role, outcome, first, new=not again),
+        may_change=may_change,
         rerun=_is_rerun(turn, key, call.name, role),
         again=again,
+        traces=ReadTraces(text, parsed, outcome, role, secret),
         loose=loose,
+        unseen=call.executed_by == "provider" and given is not None and not (given.text or given.opaque),
+        beyond=_beyond(text, parsed, outcome, secret),
+        touched=_touched(parsed, turn) if may_change and turn.beyond else frozenset(),
     )
+
+
+def _beyond(text: str, parsed: Any, outcome: Outcome, secret: bytes) -> tuple[bytes, bytes] | None:
+    beyond = read_beyond(text, parsed, outcome)
+    if beyond is None:
+        return None
+    return keyed(digest("path", beyond.path), secret), keyed(digest("lines", beyond.lines), secret)
+
+
+def _touched(parsed: Any, turn: _Turn) -> frozenset[bytes]:
+    text = touched_text(parsed)
+    return frozenset(digest_ for digest_, path in turn.beyond.items() if path in text)
 
 
 def _is_rerun(turn: _Turn, key: bytes, tool: str, role: Role) -> bool:
@@ -356,15 +386,17 @@ def _is_rerun(turn: _Turn, key: bytes, tool: str, role: Role) -> bool:
     return turn.writes > turn.last_run.get(key, turn.writes)
 
 
-def _identities(call: ToolCall, parsed: Any, result: bytes, turn: _Turn, policy: Policy) -> tuple[bytes, bytes | None]:
+def _identities(
+    call: ToolCall, parsed: Any, result: bytes, turn: _Turn, policy: Policy, secret: bytes
+) -> tuple[bytes, bytes | None]:
     """The identity of a call, and its loose one if it has one."""
     identity = policy.identity(call.name)
     counted = identity.of(parsed) if identity is not None and isinstance(parsed, Mapping) else parsed
-    exact = call_key(call, counted)
+    exact = keyed(call_key(call, counted), secret)
     kept = without_nonces(counted) if identity is None else None
     if kept is None:
         return exact, None
-    loose = call_key(call, kept, loose=True)
+    loose = keyed(call_key(call, kept, loose=True), secret)
     before = turn.loose.get(loose)
     return (loose if before is not None and before.result == result else exact), loose
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from litellm_toolguard import policy
-from litellm_toolguard.detectors import denied_call
 from litellm_toolguard.dialects import parse
 from litellm_toolguard.errors import ConfigError
 from litellm_toolguard.evidence import JudgedRound, steps
@@ -25,7 +24,7 @@ from tests.verdict_cases import Case, cases
 PRESET: policy.Preset = "balanced"
 MODULES = [
     *(f"detectors.{name.replace('-', '_')}" for name in DETECTORS),
-    *("detectors.recovery", "evidence", "engine", "walk", "proposals"),
+    *("detectors.recovery", "traces", "evidence", "engine", "walk", "proposals"),
 ]
 
 
@@ -130,15 +129,15 @@ NUMBERS: dict[str, dict[Any, str]] = {
         1: "turns: a system reminder is no input of the user",
         3: "turns: a harness that nudges with the same words for ever",
     },
-    "detectors.same_answer._MAX_ANSWER_CHARS": {
+    "traces._MAX_ANSWER_CHARS": {
         299: "same-answer: an answer of three hundred characters",
         301: "same-answer: an answer of one character more",
     },
-    "detectors.same_answer._MIN_ANSWER_WORDS": {
+    "traces._MIN_ANSWER_WORDS": {
         1: "same-answer: one word is too little",
         3: "same-answer: two words are an answer",
     },
-    "detectors.stuck_range._TEXT_CHARS": {
+    "traces._TEXT_CHARS": {
         399: "stuck-range: what stands within the first four hundred characters",
         401: "stuck-range: what stands one character further on",
     },
@@ -166,10 +165,10 @@ MEMBERS = {
         "cancelled": "repeated-call: a call that is called off for a sibling that is not there",
         "pending": "repeated-call: a call that waits for an approval that nobody gives",
     },
-    "detectors.same_answer._SILENT_ROLES": {
+    "traces._SILENT_ROLES": {
         "write": "same-answer: what writes says the same every time",
     },
-    "detectors.stuck_range._ENDED": {
+    "traces._ENDED": {
         "failed": "stuck-range: as an error it is the same",
         "invalid_arguments": "stuck-range: an offset that the client finds invalid",
         "succeeded": "stuck-range: reads beyond the end are told [messages]",
@@ -206,14 +205,14 @@ MEMBERS = {
 }
 # What is said twice: these roles are never novel, and an event breaks the laps themselves.
 SAID_TWICE = {
-    "detectors.same_answer._SILENT_ROLES": {"think", "wait"},
+    "traces._SILENT_ROLES": {"think", "wait"},
     "detectors.CLEARED_BY_EVENTS": {"call-cycle"},
 }
 # Table of words -> the case that goes red without it.
 WORDS = {
-    "detectors.same_answer._ACKNOWLEDGEMENTS": "same-answer: acknowledgements are no answers",
-    "detectors.same_answer._NEGATIVE_WORDS": "same-answer: an answer that repeats the question",
-    "detectors.stuck_range.RANGE_TEXTS": "stuck-range: reads beyond the end are told",
+    "traces._ACKNOWLEDGEMENTS": "same-answer: acknowledgements are no answers",
+    "traces._NEGATIVE_WORDS": "same-answer: an answer that repeats the question",
+    "traces.RANGE_TEXTS": "stuck-range: reads beyond the end are told",
     "evidence._LOOKING_WORDS": "failing: a tool that only looks makes no new experiment",
 }
 
@@ -254,18 +253,18 @@ def test_a_limit_is_at_most_ten_thousand() -> None:
 
 def test_the_target_of_a_command_is_its_program_and_argument() -> None:
     """Options are left out; what stands behind six words is not read."""
-    assert _target_of("rm -rf build") == _target_of("rm -r build --now") == "command:rm build"
+    assert _target_of("rm -rf build") == _target_of("rm -r build --now") == _target_of("rm build")
     assert _target_of("sed -n 1p a") != _target_of("sed -n 5p b")
-    assert _target_of("tar -a -b -c -d x") == "command:tar x"
-    assert _target_of("tar -a -b -c -d -e x") == "command:tar"
+    assert _target_of("tar -a -b -c -d x") == _target_of("tar x")
+    assert _target_of("tar -a -b -c -d -e x") == _target_of("tar")
 
 
-def _target_of(command: str) -> str | None:
+def _target_of(command: str) -> bytes:
     conversation = Conversation("chat")
     conversation.add({"round": [{"tool": "bash", "args": {"command": command}, "result": ""}]})
     (judged,) = (step for step in steps(parse("chat", conversation.request()), policy.Policy()))
     assert isinstance(judged, JudgedRound)
-    return denied_call._target(judged.exchanges[0])
+    return judged.exchanges[0].traces.target
 
 
 def test_a_store_keeps_a_hundred_thousand_facts_for_a_day() -> None:
@@ -283,7 +282,7 @@ def test_a_store_keeps_a_hundred_thousand_facts_for_a_day() -> None:
 
 # Tested where a store is tested, and where a session is.
 OF_POLICY_AND_STORE = {
-    "detectors.denied_call._COMMAND_WORDS",
+    "traces._COMMAND_WORDS",
     "policy.MAX_LIMIT",
     "policy.MAX_SAMPLES",
     "policy.FACTS_MAX_ENTRIES",
@@ -304,7 +303,7 @@ _WORKED = 'outcome.kind not in ("succeeded", "unclear")'
 LINES = {
     # Input of the user, events, ends.
     "input of the user empties nothing": (
-        *("evidence:Reader._input", "return Cleared(by_user=True)", "return None"),
+        *("evidence:Reader._input", "return Cleared(by_user=True, turn=self._turn.anchor)", "return None"),
         "repeated-call: the user asks for it again and again",
     ),
     "input of the user begins no new turn": (
@@ -312,7 +311,7 @@ LINES = {
         "reread: new input of the user begins a new window",
     ),
     "an event empties nothing": (
-        *("evidence:Reader._input", "return Cleared(by_user=False)", "return None"),
+        *("evidence:Reader._input", "return Cleared(by_user=False, turn=self._turn.anchor)", "return None"),
         "repeated-call: a command that finished is an event",
     ),
     "an event breaks no cycle": (
@@ -565,7 +564,7 @@ LINES = {
         "failing: a failure beside a success of the tool is not the first of four",
     ),
     "wordless failures of different commands are the same": (
-        *("detectors.failing_call:_keyed", '(judged.role == "shell" and not has_words(signature))', "False"),
+        *("detectors.failing_call:_keyed", '(judged.role == "shell" and not judged.traces.has_words)', "False"),
         "failing: different shell commands that fail without a word",
     ),
     "reads of what is not there are the same failure": (
@@ -622,19 +621,19 @@ LINES = {
         "unknown-tool: after a call that reached a tool",
     ),
     "a write to the file does not clear its range": (
-        *("detectors.stuck_range:fold", "str(streak.key.parts[0]) in text", "False"),
+        *("detectors.stuck_range:fold", "streak.key.parts[0] in touched", "False"),
         "stuck-range: a write to the file between two reads",
     ),
     "a write to any file clears a range": (
-        *("detectors.stuck_range:fold", "str(streak.key.parts[0]) in text", "True"),
+        *("detectors.stuck_range:fold", "streak.key.parts[0] in touched", "True"),
         "stuck-range: a write to another file",
     ),
     "another length is the same range": (
-        *("detectors.stuck_range:_keyed", "_lines(text, judged)", "''"),
+        *("traces:read_beyond", '" ".join(number for number in numbers if number not in asked)', "''"),
         "stuck-range: a log that grows between the reads is followed with",
     ),
     "an echoed offset is another length": (
-        *("detectors.stuck_range:_lines", "if number not in asked", ""),
+        *("traces:read_beyond", "if number not in asked", ""),
         "stuck-range: as an error it is the same",
     ),
     "another answer does not clear the same answers": (
@@ -650,11 +649,11 @@ LINES = {
         "same-answer: the same questions again are repeats",
     ),
     "an answer that is marked as a success counts": (
-        *("detectors.same_answer:_answer", 'judged.outcome.kind != "unclear" or ', ""),
+        *("traces:ReadTraces._said", 'self._outcome.kind != "unclear" or ', ""),
         "same-answer: answers that the wire marks as successes",
     ),
     "a number that was asked for is an echo": (
-        *("detectors.same_answer:_answer", "numbers=False", "numbers=True"),
+        *("traces:ReadTraces._said", "numbers=False", "numbers=True"),
         "same-answer: a number that was asked for",
     ),
     "a wait that changes is idle": (

@@ -22,20 +22,15 @@ Settings:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from litellm_toolguard.canonical import error_signature
 from litellm_toolguard.detectors.recovery import recovered_tools, works
-from litellm_toolguard.evidence import JudgedExchange, JudgedRound
-from litellm_toolguard.roles import shell_command, target_path
+from litellm_toolguard.evidence import JudgedRound
 from litellm_toolguard.streaks import Draft, Key, Member, Streak, Streaks, by_key, members
 
 NAME: Final = "denied-call"
 TOOL, TARGET, CATEGORY = "tool", "target", "category"
-
-# Words of a command that are read: a program, options and an argument.
-_COMMAND_WORDS: Final = 6
 
 
 def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
@@ -43,11 +38,7 @@ def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     draft = Draft.of(streaks, judged)
     recovered = recovered_tools(judged, draft.streaks)
     signatures = {signature for streak in draft.streaks.values() for signature in streak.signatures}
-    freed = {
-        target
-        for exchange in judged.exchanges
-        if works(exchange, signatures) and (target := _target(exchange)) is not None
-    }
+    freed = {exchange.traces.target for exchange in judged.exchanges if works(exchange, signatures)} - {b""}
     draft.clear(lambda streak: _is_over(streak, recovered, freed))
     denied = (member for member in members(judged) if _counts(member))
     for key, group in by_key(pair for member in denied for pair in _keyed(member, recovered, freed)):
@@ -55,7 +46,7 @@ def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     return draft.streaks
 
 
-def _is_over(streak: Streak, recovered: frozenset[str], freed: set[str]) -> bool:
+def _is_over(streak: Streak, recovered: frozenset[str], freed: set[bytes]) -> bool:
     if streak.key.kind == TOOL:
         return streak.tool in recovered
     return streak.key.kind == TARGET and streak.key.parts[0] in freed
@@ -65,26 +56,13 @@ def _counts(member: Member) -> bool:
     return member.judged.outcome.kind == "denied" and not member.judged.steered
 
 
-def _keyed(member: Member, recovered: frozenset[str], freed: set[str]) -> Iterator[tuple[Key, Member]]:
+def _keyed(member: Member, recovered: frozenset[str], freed: set[bytes]) -> Iterator[tuple[Key, Member]]:
     judged = member.judged
     category = judged.outcome.category or ""
-    signed = Member(member.position, judged, error_signature(judged.text, judged.parsed))
+    signed = Member(member.position, judged, judged.traces.error)
     if judged.tool not in recovered:
         yield Key(NAME, TOOL, (judged.tool, category)), signed
-    target = _target(judged)
-    if target is not None and target not in freed:
+    target = judged.traces.target
+    if target and target not in freed:
         yield Key(NAME, TARGET, (target,)), signed
     yield Key(NAME, CATEGORY, (category,)), signed
-
-
-def _target(judged: JudgedExchange) -> str | None:
-    """A path, or the program and first argument of a command that is no option."""
-    if not isinstance(judged.parsed, Mapping):
-        return None
-    command = shell_command(judged.parsed)
-    if command is not None:
-        program, *words = command.split(maxsplit=_COMMAND_WORDS)[:_COMMAND_WORDS] or [""]
-        argument = next((word for word in words if not word.startswith("-")), "")
-        return f"command:{program} {argument}".rstrip()
-    path = target_path(judged.parsed)
-    return None if path is None else "path:" + path

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from litellm_toolguard.canonical import error_signature, has_words
 from litellm_toolguard.detectors.recovery import recovered_tools
 from litellm_toolguard.evidence import JudgedRound
 from litellm_toolguard.streaks import Draft, Key, Member, Streaks, by_key, members
@@ -49,10 +48,10 @@ def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
 
 def _keyed(member: Member) -> tuple[Key, Member]:
     judged = member.judged
-    signature = error_signature(judged.text, judged.parsed)
+    signature = judged.traces.error
     # Without a word the exit code alone would make all commands of a shell fail alike.
     # And reads of different things that are not there, or not open to the reader, are a search.
-    is_own = (judged.role == "shell" and not has_words(signature)) or (judged.role == "read" and judged.novel)
+    is_own = (judged.role == "shell" and not judged.traces.has_words) or (judged.role == "read" and judged.novel)
     own = (judged.key,) if is_own else ()
     key = Key(NAME, "", (judged.tool, signature, *own))
     return key, Member(member.position, judged, signature)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from litellm_toolguard.canonical import error_signature
 from litellm_toolguard.detectors.recovery import recovered_tools
 from litellm_toolguard.evidence import JudgedRound
 from litellm_toolguard.streaks import Draft, Key, Member, Streaks, by_key, members
@@ -53,5 +52,5 @@ def _counts(member: Member) -> bool:
 def _keyed(member: Member) -> tuple[Key, Member]:
     judged = member.judged
     kind = TRANSIENT if judged.outcome.kind == "transient" else ""
-    signature = error_signature(judged.text, judged.parsed)
+    signature = judged.traces.error
     return Key(NAME, kind, (judged.tool,)), Member(member.position, judged, signature)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from litellm_toolguard.canonical import error_signature
 from litellm_toolguard.evidence import JudgedExchange, JudgedRound
 from litellm_toolguard.streaks import Streaks
 
@@ -28,4 +27,4 @@ def works(exchange: JudgedExchange, counted: set[str | bytes] | None) -> bool:
         return True
     if outcome.kind != "unclear":
         return False
-    return counted is None or error_signature(exchange.text, exchange.parsed) not in counted
+    return counted is None or exchange.traces.error not in counted

@@ -55,15 +55,7 @@ def _counts(member: Member, idle: bool) -> bool:
 
 
 def _key(member: Member) -> Key:
-    return Key(NAME, UNSEEN if _is_unseen(member) else "", (member.judged.key,))
-
-
-def _is_unseen(member: Member) -> bool:
-    """Whether the provider kept the result of its own tool to itself."""
-    pair = member.judged.exchange
-    return (
-        pair.call.executed_by == "provider" and pair.result is not None and not (pair.result.text or pair.result.opaque)
-    )
+    return Key(NAME, UNSEEN if member.judged.unseen else "", (member.judged.key,))
 
 
 def _count(draft: Draft, key: Key, group: list[Member]) -> None:

@@ -19,63 +19,22 @@ Settings:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from litellm_toolguard.evidence import JudgedExchange, JudgedRound
-from litellm_toolguard.roles import shell_command, target_path
-from litellm_toolguard.streaks import Draft, Key, Member, Streaks, by_key, members
+from litellm_toolguard.evidence import JudgedRound
+from litellm_toolguard.streaks import Draft, Key, Streaks, by_key, members
 
 NAME: Final = "stuck-range"
-
-# What tools say of a range outside of the file, in lower case, within the first 400 characters of a result.
-RANGE_TEXTS: Final = (
-    "shorter than the provided offset",
-    "is out of range for this file",
-    "offset is beyond the end of the file",
-    "offset beyond end of file",
-    "exceeds the total number of lines",
-    "exceeds the number of lines",
-    "beyond the end of the file",
-    "beyond end of file",
-    "line number out of range",
-    "invalid `view_range`",
-    "offset exceeds file length",
-    "start line is greater than the total",
-)
-_TEXT_CHARS = 400
-_ENDED = frozenset({"succeeded", "unclear", "failed", "invalid_arguments"})
 
 
 def fold(streaks: Streaks, judged: JudgedRound) -> Streaks:
     """The streaks after one more round."""
     draft = Draft.of(streaks, judged)
-    touched = {text for exchange in judged.exchanges if exchange.may_change and (text := _touched(exchange))}
-    draft.clear(lambda streak: any(str(streak.key.parts[0]) in text for text in touched))
-    stuck = (pair for member in members(judged) if (pair := _keyed(member)) is not None)
+    touched = {path for exchange in judged.exchanges if exchange.may_change for path in exchange.touched}
+    draft.clear(lambda streak: streak.key.parts[0] in touched)
+    stuck = (
+        (Key(NAME, "", member.judged.beyond), member) for member in members(judged) if member.judged.beyond is not None
+    )
     for key, group in by_key(stuck):
         draft.raise_(key, group)
     return draft.streaks
-
-
-def _touched(exchange: JudgedExchange) -> str:
-    """The text in which a changed path would stand: the path written to, or the command."""
-    if not isinstance(exchange.parsed, Mapping):
-        return str(exchange.parsed)
-    return shell_command(exchange.parsed) or target_path(exchange.parsed) or ""
-
-
-def _keyed(member: Member) -> tuple[Key, Member] | None:
-    judged = member.judged
-    path = target_path(judged.parsed) if isinstance(judged.parsed, Mapping) else None
-    text = judged.text[:_TEXT_CHARS].lower()
-    if path is None or judged.outcome.kind not in _ENDED or not any(mark in text for mark in RANGE_TEXTS):
-        return None
-    return Key(NAME, "", (path, _lines(text, judged))), member
-
-
-def _lines(text: str, judged: JudgedExchange) -> str:
-    """The number of lines that the error names: numbers that the call itself does not hold."""
-    asked = {str(value) for value in judged.parsed.values()} if isinstance(judged.parsed, Mapping) else set()
-    numbers = "".join(letter if letter.isdecimal() else " " for letter in text).split()
-    return " ".join(number for number in numbers if number not in asked)
