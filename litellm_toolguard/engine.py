@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.canonical import digest
 from litellm_toolguard.dialects.history import Note
-from litellm_toolguard.evidence import Reader
+from litellm_toolguard.evidence import Reader, Step
 from litellm_toolguard.policy import DetectorName, EndAction, Policy
 from litellm_toolguard.proposals import suspects
 from litellm_toolguard.streaks import Streak
@@ -89,6 +89,25 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a decision is made on.
+
+    Args:
+        dialect: the dialect of the request.
+        steps: the history as the detectors read it.
+        tools: the tools that the request offers, for the sentences.
+        words_allowed: whether the run may end in words.
+        problems: reasons of the parts that could not be read.
+    """
+
+    dialect: Dialect
+    steps: tuple[Step, ...]
+    tools: Mapping[str, Any]
+    words_allowed: bool
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a conversation stands when a request leaves: what the answer to it is judged by.
 
@@ -96,15 +115,23 @@ class Standing:
         reader: reads what comes next.
         walk: the walk over the history.
         told: the stored facts of its streaks, those of this request included.
-        dialect: the dialect of the request.
-        words_allowed: whether the run may end in words.
+        evidence: what the decision on the request was made on.
     """
 
     reader: Reader
     walk: Walk
     told: Facts
-    dialect: Dialect
-    words_allowed: bool
+    evidence: Evidence
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the request."""
+        return self.evidence.dialect
+
+    @property
+    def words_allowed(self) -> bool:
+        """Whether the run may end in words."""
+        return self.evidence.words_allowed
 
     def copy(self) -> Standing:
         """The same place, from which one may go on without moving this one."""
@@ -122,20 +149,30 @@ def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decisi
     return decide_and_stand(transcript, policy, lookup)[0]
 
 
-def decide_and_stand(transcript: Transcript, policy: Policy, lookup: FactLookup) -> tuple[Decision, Standing]:
-    """The decision on one request, and where the conversation stands behind it. See `decide`."""
-    reader, walk = Reader(transcript.dialect, policy), Walk(policy, transcript.tools)
-    for event in transcript.events:
-        if (step := reader.step(event)) is not None:
-            walk.add(step)
+def decide_and_stand(
+    transcript: Transcript, policy: Policy, lookup: FactLookup, secret: bytes = b""
+) -> tuple[Decision, Standing]:
+    """The decision on one request, and where the conversation stands behind it. See `decide`; `secret` is the key of
+    all digests, empty for plain ones."""
+    reader = Reader(transcript.dialect, policy, secret)
+    read = tuple(step for event in transcript.events if (step := reader.step(event)) is not None)
+    problems = tuple(problem.reason for problem in transcript.problems)
+    evidence = Evidence(transcript.dialect, read, transcript.tools, transcript.words_allowed, problems)
+    return decide_on(evidence, policy, lookup, reader)
+
+
+def decide_on(evidence: Evidence, policy: Policy, lookup: FactLookup, reader: Reader) -> tuple[Decision, Standing]:
+    """The same on evidence; `reader` reads what comes behind it."""
+    walk = Walk(policy, evidence.tools)
+    for step in evidence.steps:
+        walk.add(step)
     facts = _facts(walk, lookup)
-    decision = _decision(transcript, walk, facts)
-    told = {**decision.remember, **facts}
-    return decision, Standing(reader, walk, told, transcript.dialect, transcript.words_allowed)
+    decision = _decision(evidence, walk, facts)
+    return decision, Standing(reader, walk, {**decision.remember, **facts}, evidence)
 
 
-def _decision(transcript: Transcript, walk: Walk, facts: Facts) -> Decision:
-    ends = tuple(verdicts(walk, facts, words_allowed=transcript.words_allowed))
+def _decision(evidence: Evidence, walk: Walk, facts: Facts) -> Decision:
+    ends = tuple(verdicts(walk, facts, words_allowed=evidence.words_allowed))
     lowered = {finding.instance: finding.count for finding in ends if finding.action == "hint"}
     placed = tuple(placed_notes(walk, {**facts, **lowered}))
     findings = (*ends, *hints(walk, placed[-1] if placed else None))
@@ -149,7 +186,7 @@ def _decision(transcript: Transcript, walk: Walk, facts: Facts) -> Decision:
         notes=() if over else tuple(Note(place.state.round.round, place.text) for place in placed),
         remember={} if over else {instance: count for instance, count in due.items() if instance not in facts},
         words=_words(chosen),
-        not_inspected=tuple(problem.reason for problem in transcript.problems),
+        not_inspected=evidence.problems,
     )
 
 

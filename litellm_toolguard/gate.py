@@ -48,6 +48,8 @@ class Ruling:
             request on which there is nothing to say.
         remember: facts to store before the request goes on.
         watch: what the answer is to be judged by; None for a request that is not armed.
+        basis: the decision behind it and where the conversation stands; None for a history that was not read.
+        row: the request's row in a recording; empty where there is none.
     """
 
     action: Action
@@ -59,6 +61,8 @@ class Ruling:
     report: Mapping[str, Any] | None = None
     remember: Facts = field(default_factory=dict)
     watch: Watch | None = field(default=None, repr=False, compare=False)
+    basis: tuple[Decision, Standing] | None = field(default=None, repr=False, compare=False)
+    row: str = ""
 
     @property
     def end(self) -> Mapping[str, Any]:
@@ -88,6 +92,7 @@ def rule(
     policy: Policy,
     lookup: FactLookup,
     blocks: BlockLookup = _no_blocks,
+    secret: bytes = b"",
 ) -> Ruling:
     """The ruling on one request.
 
@@ -97,32 +102,39 @@ def rule(
         policy: the policy.
         lookup: the stored facts, see `engine.decide`.
         blocks: what was held back at the given positions; called at most once, and only for an armed request.
+        secret: key of the digests that the decision is made on; empty for plain ones.
     """
     try:
         transcript = parse(dialect, request)
     except PayloadError as error:
         return unreadable(str(error), policy)
-    decision, standing = decide_and_stand(transcript, policy, lookup)
+    decision, standing = decide_and_stand(transcript, policy, lookup, secret)
+    ruling = ruled(decision, standing, policy, blocks)
+    if not decision.notes or policy.enforcement == "observe" or ruling.inspected == "none":
+        return ruling
+    key = HISTORY_KEYS[dialect]
+    return replace(ruling, edits={key: with_notes(dialect, request, decision.notes)[key]})
+
+
+def ruled(decision: Decision, standing: Standing, policy: Policy, blocks: BlockLookup) -> Ruling:
+    """The ruling that follows from a decision, without the edits of the request."""
+    basis = (decision, standing)
     if decision.not_inspected and policy.not_inspected == "reject":
-        return unreadable(decision.not_inspected[0], policy)
+        return replace(unreadable(decision.not_inspected[0], policy), basis=basis)
     report = _report(decision, policy)
     inspected: Inspection = "part" if decision.not_inspected else "whole"
     watch = None if ends_run(decision.action) and policy.enforcement == "enforce" else _watch(standing, policy, blocks)
     if policy.enforcement == "observe":
-        return Ruling("pass", inspected, report=report, remember=decision.remember, watch=watch)
-    edits = {}
-    if decision.notes:
-        key = HISTORY_KEYS[dialect]
-        edits = {key: with_notes(dialect, request, decision.notes)[key]}
+        return Ruling("pass", inspected, report=report, remember=decision.remember, watch=watch, basis=basis)
     return Ruling(
         action=decision.action,
         inspected=inspected,
-        edits=edits,
         words=decision.words,
         code=CODE_REJECTED if decision.action == "reject" else "",
         report=report,
         remember=decision.remember,
         watch=watch,
+        basis=basis,
     )
 
 

@@ -23,7 +23,7 @@ from litellm_toolguard.canonical import digest
 from litellm_toolguard.dialects import answered, not_executed, read_answer
 from litellm_toolguard.engine import Finding, Standing, verdicts
 from litellm_toolguard.errors import PayloadError
-from litellm_toolguard.evidence import JudgedRound, ProposedCall, proposed_call
+from litellm_toolguard.evidence import JudgedRound, ProposedCall, Reader, proposed_call
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
@@ -115,6 +115,32 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What is read of one choice of an answer.
+
+    Args:
+        kind: `calls`; or that it is clean of them, without a call or a word, or not to be read.
+        rounds: its calls, in the order in which they run.
+    """
+
+    kind: Literal["calls", "clean", "empty", "unread"]
+    rounds: tuple[JudgedRound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A whole answer as far as the verdict goes.
+
+    Args:
+        choices: its choices; none where it could not be read.
+        can_be_held: whether a further request can carry it.
+    """
+
+    choices: tuple[Choice, ...]
+    can_be_held: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """No answer came, or none may be asked for. `reason` is a fixed word without content."""
 
@@ -122,7 +148,7 @@ class Failed:
 
 
 Effect: TypeAlias = Send | Remember | Release | End
-Reply: TypeAlias = Proposal | Failed | None
+Reply: TypeAlias = Proposal | Seen | Failed | None
 Session: TypeAlias = Generator[Effect, Reply, None]
 
 
@@ -164,6 +190,8 @@ def _end(objection: Objection, action: EndKind, samples: int) -> End:
 def _held(watch: Watch, reply: Reply, objection: Objection) -> Held | None:
     """The answer as the next request carries it; None where it cannot: of several choices, or of calls whose results
     hold no text."""
+    if isinstance(reply, Seen):
+        return Held((), ()) if reply.can_be_held else None
     if not isinstance(reply, Proposal):
         return None
     dialect = watch.standing.dialect
@@ -177,14 +205,37 @@ def _held(watch: Watch, reply: Reply, objection: Objection) -> Held | None:
 Judged: TypeAlias = Objection | Literal["clean", "empty", "unread"]
 
 
+def look(standing: Standing, answer: Mapping[str, Any]) -> Seen:
+    """What the verdict on an answer needs of it."""
+    dialect = standing.dialect
+    choices = answered(dialect, answer)
+    can_be_held = len(choices) == 1 and not_executed(dialect, choices[0], "") is not None
+    return Seen(tuple(_look_at(standing, items) for items in choices), can_be_held)
+
+
+def _look_at(standing: Standing, items: Sequence[Any]) -> Choice:
+    try:
+        transcript = read_answer(standing.dialect, items)
+    except PayloadError:
+        return Choice("unread")
+    if not transcript.rounds:
+        return Choice("unread" if transcript.problems else "clean" if _says_something(items) else "empty")
+    reader = standing.reader.copy()
+    return Choice("calls", tuple(_look_at_round(reader, event) for event in transcript.rounds))
+
+
+def _look_at_round(reader: Reader, event: Round) -> JudgedRound:
+    """What the provider ran has run and is counted; what the client would run stays unread."""
+    step = reader.step(event) if event.exchanges[0].call.executed_by == "provider" else None
+    return step if isinstance(step, JudgedRound) else reader.look(event)
+
+
 def _judge(watch: Watch, reply: Reply) -> Judged:
     """The objection to an answer, or what else it is: clean, without a call or a word, or not to be read."""
-    if not isinstance(reply, Proposal):
+    seen = look(watch.standing, reply.answer) if isinstance(reply, Proposal) else reply
+    if not isinstance(seen, Seen) or not seen.choices:
         return "unread"
-    choices = answered(watch.standing.dialect, reply.answer)
-    if not choices:
-        return "unread"
-    found = [_judge_choice(watch, items) for items in choices]
+    found = [_judge_choice(watch, choice) for choice in seen.choices]
     objections = [each for each in found if isinstance(each, Objection)]
     # One choice that trips holds back all of them: the client may take any.
     if objections:
@@ -192,31 +243,24 @@ def _judge(watch: Watch, reply: Reply) -> Judged:
     return next((kind for kind in ("unread", "empty") if kind in found), "clean")
 
 
-def _judge_choice(watch: Watch, items: Sequence[Any]) -> Judged:
-    try:
-        transcript = read_answer(watch.standing.dialect, items)
-    except PayloadError:
-        return "unread"
-    rounds = transcript.rounds
-    if not rounds:
-        return "unread" if transcript.problems else "clean" if _says_something(items) else "empty"
+def _judge_choice(watch: Watch, choice: Choice) -> Judged:
+    if choice.kind != "calls":
+        return choice.kind
     place = watch.standing.copy()
-    for event in rounds:
-        objection = _judge_round(watch, place, event)
+    for judged in choice.rounds:
+        objection = _judge_round(watch, place, judged)
         if objection is not None:
             return objection
     return "clean"
 
 
-def _judge_round(watch: Watch, place: Standing, event: Round) -> Objection | None:
+def _judge_round(watch: Watch, place: Standing, judged: JudgedRound) -> Objection | None:
     """The objection to one round of an answer. What the provider ran has run and is counted; what the client would run
     is judged before."""
-    if event.exchanges[0].call.executed_by == "provider":
-        step = place.reader.step(event)
-        if isinstance(step, JudgedRound):
-            place.walk.add(step)
+    if judged.by_provider:
+        place.walk.add(judged)
         return next(_ended(place, watch), None)
-    calls: list[ProposedCall] = [proposed_call(each) for each in place.reader.look(event).exchanges]
+    calls: list[ProposedCall] = [proposed_call(each) for each in judged.exchanges]
     return judge_proposal(place.walk, calls, watch.stored, words_allowed=place.words_allowed)
 
 
