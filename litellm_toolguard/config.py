@@ -14,6 +14,7 @@ from typing import Any, Final
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.policy_reading import load_policy, load_policy_key, read_yaml
+from litellm_toolguard.recorder import Recorder
 from litellm_toolguard.store import FactStore
 from litellm_toolguard.store.opening import open_store
 
@@ -31,7 +32,7 @@ NO_POST_CALL: Final = (
 KEY: Final = "toolguard"
 """The only key of `litellm_params` that is ours."""
 # Keys of a policy that no vendor's guardrail has: beside our key instead of in it they would be ignored in silence.
-_MISPLACED: Final = frozenset({"enforcement", "preset", "on_error", "not_inspected"})
+_MISPLACED: Final = frozenset({"enforcement", "preset", "on_error", "not_inspected", "record_content"})
 
 _MODES: Final = ("pre_call", "post_call")
 # LiteLLM discards what a guardrail changes when one of these is set, so notes and ends would never arrive.
@@ -112,6 +113,25 @@ def entry_store(policy: Policy, base: Path | None) -> FactStore:
         raise ConfigError(tuple(_under(KEY, problem) for problem in error.problems)) from error
 
 
+def entry_recorder(policy: Policy, base: Path | None) -> Recorder | None:
+    """The recorder that the policy of a guardrail entry asks for; None for none. A relative path starts from `base`.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    if policy.record is None:
+        return None
+    path = Path(policy.record).expanduser()
+    if not path.is_absolute() and base is None:
+        reason = "is relative, and the folder of the config is not known"
+        raise ConfigError((ConfigProblem(f"{KEY}.record", reason),))
+    try:
+        return Recorder(path if base is None else base / path, policy)
+    except OSError as error:
+        reason = f"{path} cannot be written: {error.strerror or type(error).__name__}"
+        raise ConfigError((ConfigProblem(f"{KEY}.record", reason),)) from error
+
+
 def switch_problem(name: str) -> ConfigError:
     """The error for a switch that LiteLLM sets after the guardrail was made."""
     return ConfigError((ConfigProblem(name, _REFUSED_SWITCHES[name]),))
@@ -133,7 +153,13 @@ def remarks(policy: Policy) -> tuple[str, ...]:
     found: list[str] = []
     if policy.enforcement == "observe":
         found.append("enforcement is `observe`: decisions are recorded, nothing is enforced")
+    if policy.record is not None:
+        kept = "prompts, arguments and outputs as they are" if policy.record_content else _HASHED
+        found.append(f"`record` writes every request and answer to {policy.record}, which grows without bound: {kept}")
     return tuple(found)
+
+
+_HASHED: Final = "names of tools, ids of calls and digests, no content"
 
 
 def order_problem(before: Sequence[str]) -> ConfigProblem | None:

@@ -39,3 +39,7 @@ class PayloadError(ToolGuardError):
 
 class StoreError(ToolGuardError):
     """A store that cannot be read or written now. The message is a reason of a few fixed words, never content."""
+
+
+class RecordingError(ToolGuardError):
+    """A row of a recording that cannot be read. The message holds no content of it."""

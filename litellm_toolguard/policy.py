@@ -157,6 +157,7 @@ def _store(value: str) -> str:
     return value
 
 
+RecordPath = Annotated[str, Field(min_length=1)]
 StoreName = Annotated[str, AfterValidator(_store)]
 
 
@@ -284,6 +285,19 @@ class Policy(_Frozen):
     )
     stream: StreamPolicy = Field(default_factory=StreamPolicy, description="how answers are held")
     store: StoreName = Field("memory", description="where facts are kept: `memory`, or `sqlite:///path`")
+
+    record: RecordPath | None = Field(
+        None, description="a file to which live traffic is recorded, relative to the config; content is hashed"
+    )
+    record_content: Annotated[bool, Field(strict=True)] = Field(
+        False, description="record prompts, arguments and outputs as they are"
+    )
+
+    @model_validator(mode="after")
+    def _content_of_something(self) -> Policy:
+        if self.record_content and self.record is None:
+            raise ValueError("`record_content` says what is recorded, and nothing is: give `record` a path")
+        return self
 
     def __hash__(self) -> int:
         return self._hash

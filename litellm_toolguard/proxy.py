@@ -13,7 +13,8 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -39,10 +40,13 @@ from litellm_toolguard.proxy_answers import (
     carry_out,
     kept_alive,
     origin_of,
+    plain,
     receive,
+    received,
     sign_of_life,
     whole,
 )
+from litellm_toolguard.recorder import Looked, Recorder
 from litellm_toolguard.session import End, Release, Remember
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
@@ -113,6 +117,7 @@ class ToolGuard(CustomGuardrail):
         try:
             self.policy: Policy = entry_policy(_mode(event_hook), params, toolguard, _config_folder())
             self.facts: FactStore = entry_store(self.policy, _config_folder())
+            self.recorder: Recorder | None = entry_recorder(self.policy, _config_folder())
             super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
             if not self.is_callback and "post_call" in _names(event_hook):
                 _check_order()
@@ -120,6 +125,7 @@ class ToolGuard(CustomGuardrail):
             raise ConfigError((ConfigProblem("", f"{type(error).__name__}: {error}"),)) from error
         self.counts: Counter[str] = Counter()
         self._store_logged: dict[str, float] = {}
+        self._recording_logged: set[str] = set()
         if not self.is_callback:
             _entries.add(self)
         install_stop_provider()
@@ -186,7 +192,14 @@ class ToolGuard(CustomGuardrail):
     async def judge(self, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
         """The ruling on one request body, with the facts that are stored for the tenant, and its own facts stored."""
         facts = self._access(tenant)
-        ruling = gate.rule(dialect, data, self.policy, facts.counts, facts.blocks)
+        recorder, looked = self.recorder, Looked(facts)
+        secret = b"" if recorder is None else recorder.secret
+        ruling = gate.rule(dialect, data, self.policy, looked.look_up, looked.look_up_blocks, secret)
+        if recorder is not None:
+            with self._recording():
+                ruling = replace(ruling, row=recorder.request(facts.tenant, dialect, data, ruling, looked))
+        if not ruling.row:
+            ruling = replace(ruling, basis=None)
         if ruling.remember and facts.may_wait:
             await asyncio.to_thread(facts.remember, ruling.remember)
         elif ruling.remember:
@@ -195,6 +208,30 @@ class ToolGuard(CustomGuardrail):
             return ruling
         self._store_failed(facts.failure)
         return gate.without_store(ruling)
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        """A recording that cannot be written costs no request. Only the error's type is said: its text may hold
+        content."""
+        try:
+            yield
+        # The one boundary of the recording.
+        except Exception as error:  # noqa: BLE001
+            name = type(error).__name__
+            self.counts[f"recording_error:{name}"] += 1
+            if name not in self._recording_logged:
+                self._recording_logged.add(name)
+                _log.error("toolguard: the recording could not be written: %s", name)
+
+    def _record_answer(self, ruling: Ruling, dialect: Dialect, answer: Mapping[str, Any] | None) -> None:
+        if self.recorder is not None and ruling.row:
+            with self._recording():
+                self.recorder.answer(ruling, dialect, answer)
+
+    def _record_verdict(self, ruling: Ruling, effect: Release | End) -> None:
+        if self.recorder is not None and ruling.row:
+            with self._recording():
+                self.recorder.verdict(ruling, effect)
 
     def _store_failed(self, reason: str) -> None:
         self.counts["store_error"] += 1
@@ -241,6 +278,8 @@ class ToolGuard(CustomGuardrail):
             return mark_response(response, ruling.end)
         client = _client(data, user_api_key_dict, ruling, stream=False)
         if client is None:
+            if ruling.row and ruling.basis is not None:
+                self._record_answer(ruling, ruling.basis[1].dialect, plain(response))
             return response
         effect, newest = await self._judge_answer(client, ruling, whole(response))
         ruling = self._answered(data, ruling, effect)
@@ -264,6 +303,12 @@ class ToolGuard(CustomGuardrail):
             response = mark_stream(response, ruling.end)
         client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
         if ruling is None or client is None:
+            if ruling is not None and _is_recorded(ruling):
+                response = self._recorded_stream(response, ruling)
+                async with contextlib.aclosing(response):
+                    async for chunk in response:
+                        yield chunk
+                return
             async for chunk in response:
                 yield chunk
             return
@@ -271,6 +316,19 @@ class ToolGuard(CustomGuardrail):
         async with contextlib.aclosing(held):
             async for chunk in held:
                 yield chunk
+
+    async def _recorded_stream(self, response: Any, ruling: Ruling) -> AsyncGenerator[Any, None]:
+        """The stream chunk for chunk; what it made up is recorded when it ends or nobody reads it any more."""
+        chunks: list[Any] = []
+        try:
+            async for chunk in response:
+                chunks.append(chunk)
+                yield chunk
+        finally:
+            if ruling.basis is not None:
+                dialect = ruling.basis[1].dialect
+                with self._recording():
+                    self._record_answer(ruling, dialect, received(chunks, dialect))
 
     async def _held_stream(
         self, response: Any, data: dict[str, Any], ruling: Ruling, client: Client
@@ -314,7 +372,11 @@ class ToolGuard(CustomGuardrail):
                 facts.remember_block(effect.position, effect.blocks)
 
         try:
-            return await carry_out(watch, client, first, remember)
+            effect, newest = await carry_out(
+                watch, client, first, remember, lambda one: self._record_answer(ruling, client.dialect, one.answer)
+            )
+            self._record_verdict(ruling, effect)
+            return effect, newest
         # The one boundary of the response side: a fault of the guard must not become a fault of the answer.
         except Exception as error:  # noqa: BLE001
             self.counts[f"error:{type(error).__name__}"] += 1
@@ -385,6 +447,11 @@ class ToolGuard(CustomGuardrail):
 
 def _ruling_of(data: Mapping[str, Any]) -> Ruling | None:
     return getattr(data.get("litellm_logging_obj"), _STATE, None)
+
+
+def _is_recorded(ruling: Ruling) -> bool:
+    """Whether the answer of the provider to this request is to be recorded. A stop asks no provider."""
+    return ruling.row != "" and ruling.action != "stop"
 
 
 def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:

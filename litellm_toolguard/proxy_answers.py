@@ -220,12 +220,35 @@ def _is_over_budget(key: UserAPIKeyAuth, spent: float) -> bool:
     return any(limit is not None and (used or 0.0) + spent >= limit for limit, used in pairs)
 
 
+def received(chunks: Sequence[Any], dialect: Dialect) -> Mapping[str, Any] | None:
+    """The answer that the chunks of a stream make up; None where they are not the whole of it."""
+    reader, made = SseReader(), assembler(dialect)
+    for chunk in chunks:
+        for event in reader.feed(chunk) if isinstance(chunk, bytes) else [plain(chunk)]:
+            if event is not None:
+                made.feed(event)
+    for event in reader.finish():
+        made.feed(event)
+    return made.answer()
+
+
 Store = Callable[[Remember], Awaitable[None]]
 
 
-async def carry_out(watch: Watch, client: Client, first: Received, remember: Store) -> tuple[Release | End, Received]:
-    """Carry out the session of one client request; gives its last effect and the newest answer."""
+async def carry_out(
+    watch: Watch, client: Client, first: Received, remember: Store, note: Callable[[Received], None]
+) -> tuple[Release | End, Received]:
+    """Carry out the session of one client request; gives its last effect and the newest answer.
+
+    Args:
+        watch: what its answers are judged by.
+        client: its client.
+        first: the first answer.
+        remember: stores what was held back.
+        note: is given each answer as it came.
+    """
     steps, newest, spent = session(watch), first, first.cost
+    note(newest)
     next(steps)
     effect = steps.send(first.reply)
     while not isinstance(effect, (Release, End)):
@@ -234,6 +257,7 @@ async def carry_out(watch: Watch, client: Client, first: Received, remember: Sto
             effect = steps.send(None)
         else:
             newest = await client.ask(effect.held, spent)
+            note(newest)
             spent += newest.cost
             effect = steps.send(newest.reply)
     steps.close()

@@ -32,6 +32,11 @@ class StoreAccess:
         self.failure = ""
 
     @property
+    def tenant(self) -> str:
+        """Whose facts they are."""
+        return self._tenant
+
+    @property
     def may_wait(self) -> bool:
         """See `FactStore.may_wait`."""
         return self._store.may_wait
