@@ -28,7 +28,15 @@ from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_g
 from litellm.types.guardrails import GuardrailEventHooks
 
 from litellm_toolguard import gate
-from litellm_toolguard.config import NO_POST_CALL, entry_policy, entry_store, order_problem, remarks, switch_problem
+from litellm_toolguard.config import (
+    NO_POST_CALL,
+    entry_policy,
+    entry_recorder,
+    entry_store,
+    order_problem,
+    remarks,
+    switch_problem,
+)
 from litellm_toolguard.end_field import mark_response, mark_stream
 from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.gate import BAD_REQUEST, Ruling
