@@ -14,7 +14,6 @@ import click
 
 from litellm_toolguard.config import POLICY_VARIABLE, check_file
 from litellm_toolguard.errors import ConfigError
-from litellm_toolguard.policy import Policy
 from litellm_toolguard.policy_reading import load_policy_file, policy_schema
 
 EXIT_BAD_INPUT: Final = 2
@@ -75,13 +74,14 @@ def replay(
     """Say what the guard would have done over the recorded conversations in FILES (JSON or JSONL, also gzipped).
 
     Reads request bodies of Chat Completions, Anthropic Messages and Responses, transcript records, spend-log rows with
-    bodies, and the session files of Claude Code and Codex. Exit code 1: something could not be read, or --fail-on; 2: a
+    bodies, the session files of Claude Code and Codex, and recordings of a proxy (`record:` in its policy), which must
+    replay to the decisions that it made. Exit code 1: something could not be read, or --fail-on; 2: a
     bad policy.
     """
     from litellm_toolguard.replay import Options, run_replay
 
     try:
-        policy = load_policy_file(policy_file) if policy_file is not None else Policy()
+        policy = load_policy_file(policy_file) if policy_file is not None else None
     except ConfigError as error:
         raise _bad_config(error) from error
     raise SystemExit(run_replay(files, policy, Options(output, labels, fail_on, jobs)))

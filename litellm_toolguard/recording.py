@@ -16,6 +16,7 @@ begins as that of an earlier one does; then it `continues` that row behind its f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar, get_args
 
 from litellm_toolguard.canonical import digest
@@ -35,6 +36,7 @@ from litellm_toolguard.traces import KeptTraces
 from litellm_toolguard.transcript import Dialect, Exchange, Location, Round, RunEnd, ToolCall, ToolResult
 
 KIND: Final = "toolguard"
+KINDS: Final = frozenset({"recording", "request", "answer", "verdict"})
 FORMAT: Final = 1
 
 _BODY_KEYS: Final = frozenset(
@@ -111,6 +113,11 @@ def read_evidence(dialect: Dialect, before: tuple[Step, ...], value: Mapping[str
             tuple(map(str, value["problems"])),
         )
     )
+
+
+def with_steps(evidence: Evidence, steps: tuple[Step, ...]) -> Evidence:
+    """The evidence with other steps."""
+    return replace(evidence, steps=steps)
 
 
 def chain(steps: Sequence[Step]) -> list[bytes]:

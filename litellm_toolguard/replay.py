@@ -29,8 +29,16 @@ from litellm_toolguard.replay_files import (
     open_file,
     values,
 )
-from litellm_toolguard.replay_formats import Entry, Gatherer, is_log
-from litellm_toolguard.replay_judge import Judged, Outcome, gathered, judge_file, judge_gathered, judge_values
+from litellm_toolguard.replay_formats import Entry, is_log
+from litellm_toolguard.replay_judge import (
+    Gathering,
+    Judged,
+    Outcome,
+    gathered,
+    judge_file,
+    judge_gathered,
+    judge_values,
+)
 from litellm_toolguard.replay_labels import Labels, read_labels
 from litellm_toolguard.replay_report import FailOn, Faults, Output, Summary, progress, report_of
 
@@ -75,12 +83,12 @@ Found: TypeAlias = tuple[Piece, list[Outcome | Entry]]
 Mapper: TypeAlias = Callable[[Iterable[Piece]], Iterator[Found]]
 
 
-def replay(paths: Sequence[Path], policy: Policy, jobs: int = 1) -> Iterator[Step]:
+def replay(paths: Sequence[Path], policy: Policy | None, jobs: int = 1) -> Iterator[Step]:
     """Judge every transcript of the files, in their order.
 
     Args:
         paths: the files.
-        policy: the policy.
+        policy: the policy; None for the default one and, in recordings, the recorded one.
         jobs: processes; 1 for none but this one.
     """
     with _mapper(policy, jobs) as found_in:
@@ -88,17 +96,17 @@ def replay(paths: Sequence[Path], policy: Policy, jobs: int = 1) -> Iterator[Ste
             yield from _steps(group, policy)
 
 
-def _steps(group: Iterator[Found], policy: Policy) -> Iterator[Step]:
+def _steps(group: Iterator[Found], policy: Policy | None) -> Iterator[Step]:
     """The outcomes of one file; behind its last piece those of the session logs that were spread over pieces."""
-    gatherer: Gatherer | None = None
+    gathering: Gathering | None = None
     empty, source = True, ""
     for piece, found in group:
         source = str(piece.path)
-        gatherer = gatherer or Gatherer(source)
-        outcomes = tuple(gathered(found, gatherer))
+        gathering = gathering or Gathering.of(source, policy)
+        outcomes = tuple(gathered(found, gathering))
         empty = empty and not outcomes
         yield Step(outcomes, piece.size)
-    last = tuple(judge_gathered(gatherer, policy)) if gatherer is not None else ()
+    last = tuple(judge_gathered(gathering, policy)) if gathering is not None else ()
     if last or empty:
         yield Step(last or (Fault(source, 0, "holds no transcript"),), 0)
 
@@ -155,14 +163,14 @@ def _chunks(number: int, path: Path) -> Iterator[Piece]:
 # ---------------------------------------------------------------------------------------------------------- processes
 
 
-def _judge(piece: Piece, policy: Policy) -> list[Outcome | Entry]:
+def _judge(piece: Piece, policy: Policy | None) -> list[Outcome | Entry]:
     if piece.lines is None:
         return list(judge_file(piece.path, policy))
     return list(judge_values(values(str(piece.path), piece.lines), policy))
 
 
 @contextmanager
-def _mapper(policy: Policy, jobs: int) -> Iterator[Mapper]:
+def _mapper(policy: Policy | None, jobs: int) -> Iterator[Mapper]:
     if jobs == 1:
         yield lambda found: ((piece, _judge(piece, policy)) for piece in found)
         return
@@ -189,10 +197,10 @@ def _in_order(pool: ProcessPoolExecutor, found: Iterable[Piece], ahead: int) -> 
 class _Worker:
     """What a process of the pool keeps: one policy, so that its caches serve all pieces."""
 
-    policy = Policy()
+    policy: Policy | None = None
 
     @classmethod
-    def start(cls, policy: Policy) -> None:
+    def start(cls, policy: Policy | None) -> None:
         """Called once in each process. An interrupt is the parent's to handle."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         cls.policy = policy
@@ -223,7 +231,7 @@ class Options:
     jobs: int | None = None
 
 
-def run_replay(paths: Sequence[Path], policy: Policy, options: Options) -> int:
+def run_replay(paths: Sequence[Path], policy: Policy | None, options: Options) -> int:
     """Replay the files and print the report. Exit code: 1 after a fault or an intervention of `fail_on`, else 0."""
     faults, summary = Faults(), Summary()
     labels = read_labels(options.labels, faults) if options.labels is not None else None

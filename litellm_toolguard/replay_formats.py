@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
+from litellm_toolguard.recording import KIND, KINDS
 from litellm_toolguard.replay_files import Fault, Value
+from litellm_toolguard.review import Intervention
 from litellm_toolguard.transcript import Dialect, Location
 
 _HISTORY: Final[Mapping[Dialect, str]] = {"chat": "messages", "messages": "messages", "responses": "input"}
@@ -74,6 +76,29 @@ class Skipped:
     """A spend-log row of a request without a history: an embedding, an image, a health check."""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One transcript and what the guard would have done.
+
+    Args:
+        id: its id.
+        dialect: its dialect.
+        rounds: assistant messages with calls.
+        calls: calls in them.
+        interventions: in order.
+        saved: calls that would not have run.
+        not_inspected: parts that could not be read.
+    """
+
+    id: str
+    dialect: Dialect
+    rounds: int
+    calls: int
+    interventions: tuple[Intervention, ...]
+    saved: int
+    not_inspected: int
+
+
 Recognised: TypeAlias = Record | Entry | Skipped | Fault | None
 """None is an entry of a log that says nothing about calls."""
 
@@ -83,6 +108,8 @@ def recognise(value: Value) -> Recognised:
     data = value.data
     if not isinstance(data, dict):
         return value.fault("is no transcript: not a JSON object")
+    if data.get(KIND) in KINDS and "run" in data:
+        return Entry(value, "recording")
     kind = data.get("type") if isinstance(data.get("type"), str) else None
     if kind in _CODEX_TYPES and "payload" in data:
         return Entry(value, "codex") if kind in ("response_item", "session_meta") else None

@@ -15,40 +15,20 @@ from litellm_toolguard.errors import PayloadError
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.replay_files import Fault, Value, file_values
 from litellm_toolguard.replay_formats import Entry, Gatherer, Record, Skipped, recognise
-from litellm_toolguard.review import Intervention, review
-from litellm_toolguard.transcript import Dialect, ToolCall, Transcript
+from litellm_toolguard.replay_formats import Judged as Judged
+from litellm_toolguard.replay_recording import RecordingReader
+from litellm_toolguard.review import review
+from litellm_toolguard.transcript import ToolCall, Transcript
 
 # Longer texts are not tried: reading them as Python takes many times their size.
 _MAX_LITERAL_CHARS: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One transcript and what the guard would have done.
-
-    Args:
-        id: its id.
-        dialect: its dialect.
-        rounds: assistant messages with calls.
-        calls: calls in them.
-        interventions: in order.
-        saved: calls that would not have run.
-        not_inspected: parts that could not be read.
-    """
-
-    id: str
-    dialect: Dialect
-    rounds: int
-    calls: int
-    interventions: tuple[Intervention, ...]
-    saved: int
-    not_inspected: int
+_DEFAULT_POLICY: Final = Policy()
 
 
 Outcome: TypeAlias = Judged | Fault | Skipped
 
 
-def judge_values(found: Iterable[Value | Fault], policy: Policy) -> Iterator[Outcome | Entry]:
+def judge_values(found: Iterable[Value | Fault], policy: Policy | None) -> Iterator[Outcome | Entry]:
     """The outcome of every value; an entry of a session log comes back as it is."""
     for value in found:
         recognised = value if isinstance(value, Fault) else recognise(value)
@@ -58,29 +38,50 @@ def judge_values(found: Iterable[Value | Fault], policy: Policy) -> Iterator[Out
             yield recognised
 
 
-def gathered(found: Iterable[Outcome | Entry], gatherer: Gatherer) -> Iterator[Outcome]:
-    """The outcomes; the entries among them go to the gatherer."""
+@dataclass(slots=True)
+class Gathering:
+    """What is spread over the lines of one file.
+
+    Args:
+        logs: its session logs.
+        recording: its recording of live traffic.
+    """
+
+    logs: Gatherer
+    recording: RecordingReader
+
+    @classmethod
+    def of(cls, source: str, policy: Policy | None) -> Gathering:
+        """Nothing yet."""
+        return cls(Gatherer(source), RecordingReader(source, policy))
+
+
+def gathered(found: Iterable[Outcome | Entry], gathering: Gathering) -> Iterator[Outcome]:
+    """The outcomes; the entries among them are gathered."""
     for outcome in found:
         if not isinstance(outcome, Entry):
             yield outcome
-        elif (fault := gatherer.add(outcome)) is not None:
+        elif outcome.log == "recording":
+            yield from gathering.recording.add(outcome.value)
+        elif (fault := gathering.logs.add(outcome)) is not None:
             yield fault
 
 
-def judge_gathered(gatherer: Gatherer, policy: Policy) -> Iterator[Outcome]:
-    """The outcomes of the transcripts that session logs made up."""
-    for record in gatherer.records():
+def judge_gathered(gathering: Gathering, policy: Policy | None) -> Iterator[Outcome]:
+    """The outcomes of the transcripts that session logs made up, and of recorded conversations."""
+    for record in gathering.logs.records():
         yield from judge_record(record, policy)
+    yield from gathering.recording.finish()
 
 
-def judge_file(path: Path, policy: Policy) -> Iterator[Outcome]:
-    """The outcomes of a whole file."""
-    gatherer = Gatherer(str(path))
-    yield from gathered(judge_values(file_values(path), policy), gatherer)
-    yield from judge_gathered(gatherer, policy)
+def judge_file(path: Path, policy: Policy | None) -> Iterator[Outcome]:
+    """The outcomes of a whole file. No policy is the default policy; for a recording, the recorded one."""
+    gathering = Gathering.of(str(path), policy)
+    yield from gathered(judge_values(file_values(path), policy), gathering)
+    yield from judge_gathered(gathering, policy)
 
 
-def judge_record(record: Record, policy: Policy) -> Iterator[Judged | Fault]:
+def judge_record(record: Record, policy: Policy | None) -> Iterator[Judged | Fault]:
     """The verdict on one transcript, and the faults in it. Arguments that are Python literals are compared as the text
     that they are, as a gateway would, and are said to be so: whoever wrote the file may have spoilt them."""
     try:
@@ -95,7 +96,7 @@ def judge_record(record: Record, policy: Policy) -> Iterator[Judged | Fault]:
     if literals:
         message = f"the arguments of {len(literals)} calls are Python literals, not JSON; they are compared as text"
         yield record.fault(message, literals[0].location)
-    seen = review(transcript, policy)
+    seen = review(transcript, policy or _DEFAULT_POLICY)
     yield Judged(record.id, record.dialect, seen.rounds, seen.calls, seen.interventions, seen.saved, seen.not_inspected)
 
 
