@@ -59,6 +59,7 @@ tools:
       - {field: answer.ok, equals: true, outcome: succeeded}
 """,
     "a store in a file": "store: sqlite:///toolguard.db\n",
+    "a recording": "record: traffic.jsonl\nrecord_content: true\n",
     "a ladder whose rungs are equal": "detectors: {repeated-call: {hint: 3, stop: 3}}\n",
     "a config with the guardrail": GUARDRAIL,
     "a config with the guardrail and a policy": GUARDRAIL + "      toolguard: {enforcement: observe}\n",
@@ -79,6 +80,8 @@ def result(entry: str) -> str:
 
 
 BAD = {
+    "content of no recording": ("record_content: true\n", ["`record_content` says what is recorded, and nothing is"]),
+    "a recording without a name": ("record: ''\n", ["record: "]),
     "a misspelt key": ("enforcment: observe\n", ["enforcment: unknown key; did you mean `enforcement`?"]),
     "a store that is none": ("store: redis://localhost\n", ["store: is `memory` or `sqlite:///path`"]),
     "a store without its path": ("store: sqlite:///\n", ["not 'sqlite:///'"]),
@@ -368,3 +371,14 @@ def test_what_is_off_differs_from_what_is_not_given() -> None:
     assert given.ladder("repeated-call", "", "read_file") is not None
     assert off.ladder("repeated-call", "", "read_file") is None
     assert given.ladder("repeated-call", "", "read_file") is not None
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_what_a_recording_keeps_is_said(tmp_path: Path, content: bool) -> None:
+    """Before it is switched on."""
+    result = check(f"record: traffic.jsonl\nrecord_content: {str(content).lower()}\n", tmp_path)
+
+    (note, _) = result.stdout.splitlines()
+    assert "writes every request and answer to traffic.jsonl" in note
+    assert ("prompts, arguments and outputs as they are" in note) == content
+    assert ("no content" in note) != content

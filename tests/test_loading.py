@@ -75,6 +75,11 @@ REFUSALS = [
         [guardrail({"store": "sqlite:///data/facts.db"})],
         files={"data/facts.db": "this is no database\n" * 100},
     ),
+    Refusal(
+        "a recording in a folder that is not there",
+        "toolguard: toolguard.record: ",
+        [guardrail({"record": "nowhere/traffic.jsonl"})],
+    ),
     Refusal("a wrong mode", "toolguard: mode: 'during_call' is not supported", [guardrail(mode="during_call")]),
     Refusal(
         "behind a guardrail that reads answers",
