@@ -131,10 +131,6 @@ class Recorder:
         with self._lock:
             self._write({recording.KIND: "verdict", "run": self._run, "of": ruling.row, "verdict": plain})
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def _begin(self) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -437,7 +436,8 @@ def test_two_processes_write_one_file(tmp_path: Path) -> None:
     """Row by row, with one key."""
     path = tmp_path / "r.jsonl"
     running = [
-        subprocess.Popen([sys.executable, "-c", textwrap.dedent(WRITER), str(path), name]) for name in ("one", "other")
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], cwd=Path(__file__).parents[1])
+        for name in ("one", "other")
     ]
     assert [each.wait() for each in running] == [0, 0]
 
