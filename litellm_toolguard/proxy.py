@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
 import litellm
+from fastapi import HTTPException
 from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.proxy._types import ProxyException, UserAPIKeyAuth
@@ -65,6 +66,8 @@ _UNREAD_CALLS: Final = frozenset(
 )
 _STATE: Final = "_toolguard_ruling"
 _ORIGIN: Final = "_toolguard_origin"
+# With a guardrail and a callback both loaded, the one that judged the request judges the answer.
+_JUDGE: Final = "_toolguard_judge"
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _HOOKS: Final = (
     "async_pre_call_hook",
@@ -177,6 +180,7 @@ class ToolGuard(CustomGuardrail):
         data.update(ruling.edits)
         if ruling.watch is not None:
             setattr(data["litellm_logging_obj"], _ORIGIN, origin_of(ruling.watch.standing.dialect, data))
+            setattr(data["litellm_logging_obj"], _JUDGE, self)
         return data
 
     def _stands_aside(self, data: dict[str, Any]) -> bool:
@@ -239,7 +243,7 @@ class ToolGuard(CustomGuardrail):
             return response
         if ruling.action == "stop":
             return mark_response(response, ruling.end)
-        client = _client(data, user_api_key_dict, ruling, stream=False)
+        client = self._client(data, user_api_key_dict, ruling, stream=False)
         if client is None:
             return response
         effect, newest = await self._judge_answer(client, ruling, whole(response))
@@ -262,7 +266,7 @@ class ToolGuard(CustomGuardrail):
         ruling = _ruling_of(request_data)
         if ruling is not None and ruling.action == "stop":
             response = mark_stream(response, ruling.end)
-        client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
+        client = None if ruling is None else self._client(request_data, user_api_key_dict, ruling, stream=True)
         if ruling is None or client is None:
             async for chunk in response:
                 yield chunk
@@ -271,6 +275,16 @@ class ToolGuard(CustomGuardrail):
         async with contextlib.aclosing(held):
             async for chunk in held:
                 yield chunk
+
+    def _client(self, data: Mapping[str, Any], key: UserAPIKeyAuth, ruling: Ruling, *, stream: bool) -> Client | None:
+        """The client whose answer is to be judged; None for a request that is not armed, or that another judged."""
+        carrier = data.get("litellm_logging_obj")
+        origin = getattr(carrier, _ORIGIN, None)
+        if ruling.watch is None or not isinstance(origin, Origin) or getattr(carrier, _JUDGE, None) is not self:
+            return None
+        began = getattr(carrier, "start_time", None)
+        started = began.timestamp() if isinstance(began, datetime) else time.time()
+        return Client(origin, data, key, stream, started)
 
     async def _held_stream(
         self, response: Any, data: dict[str, Any], ruling: Ruling, client: Client
@@ -296,7 +310,10 @@ class ToolGuard(CustomGuardrail):
             if newest.broken is not None:
                 raise newest.broken
         elif effect.action == "reject":
-            raise _late_error(self, judged) if said else _http_error(self, judged)
+            if client.dialect == "responses":
+                # The answer has begun for LiteLLM; a failure needs its first event before it.
+                yield newest.chunks[0] if newest.chunks else first.chunks[0]
+            raise _late_error(self, judged) if said or client.dialect == "responses" else _stream_error(judged)
         else:
             async for chunk in mark_stream(await client.last_words(effect.words), judged.end):
                 yield chunk
@@ -396,22 +413,16 @@ def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
     return ruling
 
 
-def _client(data: Mapping[str, Any], key: UserAPIKeyAuth, ruling: Ruling, *, stream: bool) -> Client | None:
-    """The client whose answer is to be judged; None for a request that is not armed."""
-    carrier = data.get("litellm_logging_obj")
-    origin = getattr(carrier, _ORIGIN, None)
-    if ruling.watch is None or not isinstance(origin, Origin):
-        return None
-    began = getattr(carrier, "start_time", None)
-    started = began.timestamp() if isinstance(began, datetime) else time.time()
-    return Client(origin, data, key, stream, started)
-
-
 def _late_error(guard: ToolGuard, ruling: Ruling) -> GuardrailRaisedException:
     """An error in a stream that has begun: of LiteLLM's exceptions the one that every dialect writes as an event."""
     return GuardrailRaisedException(
         guardrail_name=guard.guardrail_name, message=ruling.words, should_wrap_with_default_message=False
     )
+
+
+def _stream_error(ruling: Ruling) -> HTTPException:
+    """The error of a stream that has not begun. LiteLLM answers its own exceptions by a 500 there."""
+    return HTTPException(ruling.status, detail={"error": ruling.words, "code": ruling.code, **(ruling.report or {})})
 
 
 def _http_error(guard: ToolGuard, ruling: Ruling) -> ProxyException:

@@ -35,6 +35,8 @@ _ROUTER_CALLS: Final[Mapping[Dialect, str]] = {
     "responses": "aresponses",
 }
 _PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
+# LiteLLM's list of decisions; those of this request stand in the row of its first attempt.
+_DECISIONS: Final = "standard_logging_guardrail_information"
 _END_TOKENS: Final = 1024
 _NO_LIMIT_S: Final = 6000.0
 """LiteLLM's own default for the time of a request."""
@@ -57,7 +59,8 @@ class Origin:
 
 def origin_of(dialect: Dialect, data: Mapping[str, Any]) -> Origin:
     """Note what a further sample needs, at the end of the pre-call hook."""
-    return Origin(dialect, tuple(data), dict(data.get(_BUCKETS[dialect]) or {}))
+    bucket = data.get(_BUCKETS[dialect]) or {}
+    return Origin(dialect, tuple(data), {name: value for name, value in bucket.items() if name != _DECISIONS})
 
 
 @dataclass(slots=True)
@@ -169,7 +172,8 @@ class Client:
     async def last_words(self, words: str) -> Any:
         """The end in words, from the provider of our own: a response, or a stream of one."""
         bucket = _BUCKETS[self.dialect]
-        kwargs: dict[str, Any] = {"stream": self.stream, bucket: dict(self.data.get(bucket) or {})}
+        kwargs: dict[str, Any] = {"stream": self.stream}
+        kwargs[bucket] = {**self.origin.metadata, "model_group": self.data.get("model")}
         if self.dialect == "messages":
             kwargs["max_tokens"] = _END_TOKENS
         ends: Mapping[Dialect, Callable[..., Awaitable[Any]]] = {

@@ -26,9 +26,13 @@ HINT_3 = (
     "[toolguard] `read_file` was called 3 times with the same arguments and returned the same result each time. "
     "Calling it again will bring nothing new: use the result you have, do something else, or answer."
 )
-HINT_7 = HINT_3.replace("3 times", "7 times") + " The next one ends this run."
-END_8 = (
-    "[toolguard] This run was ended by the gateway: `read_file` was called 8 times with the same arguments and "
+HELD = (
+    "[toolguard] This call was not executed. `read_file` was called 4 times with the same arguments and returned the "
+    "same result each time. Calling it again will bring nothing new: use the result you have, do something else, or "
+    "answer."
+)
+END_5 = (
+    "[toolguard] This run was ended by the gateway: `read_file` was called 4 times with the same arguments and "
     "returned the same result each time. The agent was told and went on. Write a new message to continue."
 )
 
@@ -64,33 +68,36 @@ def test_without_the_guard_a_looping_agent_reaches_its_cap(bare: Gateway, dialec
 @every_dialect
 @both_forms
 def test_a_looping_agent_is_told_and_then_ended(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
-    """Eight executions, the end in words with a clean finish, no request to the provider for it."""
+    """Four executions; the fifth call is held back, the model asked once more, and the run ended in words."""
     run = guarded.run(dialect, "looping", stream=stream)
 
-    assert (run.ended, run.requests, len(run.executions), run.text) == ("words", 9, 8, END_8)
+    assert (run.ended, run.requests, len(run.executions), run.text) == ("words", 5, 4, END_5)
     assert run.finish == CLEAN_FINISH[dialect]
+    assert run.toolguard is not None
+    assert (run.toolguard["action"], run.toolguard["detector"], run.toolguard["count"]) == ("stop", "repeated-call", 5)
     sent = [request.json for request in guarded.upstream.requests]
-    assert [texts_of_results(dialect, body) for body in sent] == [expected_results(number) for number in range(8)]
+    expected = [*map(expected_results, range(5)), [*expected_results(4), HELD]]
+    assert [texts_of_results(dialect, body) for body in sent] == expected
 
 
 @every_dialect
 @both_forms
 def test_the_end_is_machine_readable(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
     """The official client's parsed object carries the field, and the response the header."""
-    run = guarded.run(dialect, "looping", stream=stream)
+    run = guarded.run(dialect, "denied", stream=stream, tools=[RUN], execute=refused)
 
     assert run.toolguard is not None
     decision_id = run.toolguard["decision_id"]
     assert len(decision_id) == 12
     assert dict(run.toolguard) == {
         "action": "stop",
-        "detector": "repeated-call",
-        "tool": "read_file",
-        "count": 8,
+        "detector": "denied-call",
+        "tool": "bash",
+        "count": 6,
         "decision_id": decision_id,
     }
     assert run.headers["x-toolguard"] == (
-        f"action=stop; enforced=true; detector=repeated-call; tool=read_file; count=8; decision_id={decision_id}"
+        f"action=stop; enforced=true; detector=denied-call; tool=bash; count=6; decision_id={decision_id}"
     )
     assert run.headers["x-litellm-applied-guardrails"] == "toolguard"
 
@@ -114,7 +121,7 @@ def test_over_litellms_bridges_it_ends_the_same(guarded: Gateway, dialect: Diale
     """The dialect of the client decides, not that of the provider."""
     run = guarded.run(dialect, "looping", kind=kind, stream=stream)
 
-    assert (run.ended, len(run.executions), run.text) == ("words", 8, END_8)
+    assert (run.ended, len(run.executions), run.text) == ("words", 4, END_5)
     assert run.toolguard is not None
 
 
@@ -126,7 +133,7 @@ def test_an_end_in_a_stream_cut_at_every_byte_is_the_same(guarded: Gateway) -> N
     finally:
         guarded.upstream.chunking, guarded.upstream.pause = None, 0.0
 
-    assert (run.ended, len(run.executions), run.text) == ("words", 8, END_8)
+    assert (run.ended, len(run.executions), run.text) == ("words", 4, END_5)
 
 
 # ----------------------------------------------------------------------------------------------------- healthy agents
@@ -263,9 +270,9 @@ def test_after_the_end_the_users_next_message_continues(guarded: Gateway, dialec
         dialect, "looping", stream=stream, history=ended.history, prompt="Then read it differently."
     )
 
-    assert (ended.ended, went_on.ended, went_on.requests) == ("words", "words", 9)
-    assert len(went_on.executions) == 8
-    assert len(guarded.upstream.requests) == 16
+    assert (ended.ended, went_on.ended, went_on.requests) == ("words", "words", 5)
+    assert len(went_on.executions) == 4
+    assert len(guarded.upstream.requests) == 12
 
 
 @every_dialect
@@ -277,7 +284,7 @@ def test_a_harness_that_nudges_for_ever_is_rejected(guarded: Gateway, dialect: D
         run = guarded.go_on(dialect, "looping", history=run.history, prompt="Go on with the task.")
         ends.append(run)
 
-    assert [(end.ended, len(end.executions)) for end in ends[:3]] == [("words", 8), ("words", 8), ("error", 0)]
+    assert [(end.ended, len(end.executions)) for end in ends[:3]] == [("words", 4), ("words", 4), ("error", 0)]
     assert ends[2].status == 400
     assert fields_of(ends[2])["code"] == "toolguard_rejected"
 
@@ -315,21 +322,51 @@ def test_a_guard_that_meets_a_loop_in_the_middle_tells_first(guarded: Gateway, d
 # -------------------------------------------------------------------------------------------------------- rejections
 
 
+def forced(dialect: Dialect) -> dict[str, Any]:
+    """A tool choice that leaves no room for words."""
+    return {"tool_choice": {"type": "any"} if dialect == "messages" else "required"}
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+def test_a_streamed_answer_that_is_rejected_is_a_400(guarded: Gateway, dialect: Dialect) -> None:
+    """The status is true; LiteLLM writes the fields as an event of the stream that never began."""
+    run = guarded.run(dialect, "looping", stream=True, extra=forced(dialect))
+
+    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 4, 6)
+    assert "toolguard_rejected" in json.dumps(run.error_body)
+
+
+def test_a_streamed_answer_of_responses_that_is_rejected_fails(guarded: Gateway) -> None:
+    """LiteLLM has answered 200 by then: the stream ends in `response.failed`, which the client's helper raises."""
+    with pytest.raises(RuntimeError, match=r"response\.completed"):
+        guarded.run("responses", "looping", stream=True, extra=forced("responses"))
+
+    assert len(guarded.upstream.requests) == 6
+
+
 @every_dialect
 @both_forms
-def test_where_no_words_can_be_said_the_end_is_a_400(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
-    """A forced tool choice leaves no room for words; the body names code, detector, tool and count."""
-    choice: Any = {"type": "any"} if dialect == "messages" else "required"
-    run = guarded.run(dialect, "looping", stream=stream, extra={"tool_choice": choice})
+def test_where_no_words_can_be_said_a_request_is_rejected(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
+    """Before the provider is called it is a true 400 in every dialect, streamed or not."""
+    run = guarded.run(dialect, "denied", stream=stream, tools=[RUN], execute=refused, extra=forced(dialect))
 
-    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 8, 8)
+    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 6, 6)
+    assert fields_of(run)["detector"] == "denied-call"
+
+
+@every_dialect
+def test_where_no_words_can_be_said_the_end_is_a_400(guarded: Gateway, dialect: Dialect) -> None:
+    """A forced tool choice leaves no room for words; the body names code, detector, tool and count."""
+    run = guarded.run(dialect, "looping", extra=forced(dialect))
+
+    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 4, 6)
     fields = fields_of(run)
     assert {name: fields[name] for name in ("code", "action", "detector", "tool", "count")} == {
         "code": "toolguard_rejected",
         "action": "reject",
         "detector": "repeated-call",
         "tool": "read_file",
-        "count": 8,
+        "count": 5,
     }
     assert run.headers["x-toolguard"].startswith("action=reject; enforced=true; detector=repeated-call")
     assert run.headers["x-litellm-applied-guardrails"] == "toolguard"
@@ -366,11 +403,12 @@ def test_guardrail_and_callback_together_judge_once(gateways: Gateways, dialect:
     before = len(both.rows())
     run = both.run(dialect, "looping")
 
-    assert (run.ended, len(run.executions), run.headers["x-litellm-applied-guardrails"]) == ("words", 5, "toolguard")
+    assert (run.ended, len(run.executions), run.headers["x-litellm-applied-guardrails"]) == ("words", 3, "toolguard")
     results = texts_of_results(dialect, both.upstream.requests[-1].json)
     assert [text.count(notes.MARK) for text in results] == [0, 0, 1, 1]
     rows = settled_rows(both, before + 6)[before:]
-    assert [len(row["information"] or []) for row in rows] == [0, 0, 0, 1, 1, 1]
+    # The fourth request was told, and its first answer held back; the second sample and the end have rows of their own.
+    assert sorted(len(row["information"] or []) for row in rows) == [0, 0, 0, 0, 0, 2]
 
 
 @every_dialect
@@ -380,16 +418,15 @@ def test_every_decision_is_recorded_without_content(guarded: Gateway, dialect: D
     before = len(guarded.rows())
     guarded.run(dialect, "looping", stream=stream)
 
-    rows = settled_rows(guarded, before + 9)[before:]
+    rows = settled_rows(guarded, before + 7)[before:]
     told = [row["information"][0] for row in rows if row["information"]]
     answers = [entry["guardrail_response"] for entry in told]
     assert [(answer["action"], answer["detector"], answer["tool"], answer["count"]) for answer in answers] == [
         ("hint", "repeated-call", "read_file", 3),
-        ("hint", "repeated-call", "read_file", 7),
-        ("stop", "repeated-call", "read_file", 8),
+        ("stop", "repeated-call", "read_file", 5),
     ]
-    assert [entry["guardrail_status"] for entry in told] == ["guardrail_flagged"] * 2 + ["guardrail_intervened"]
-    assert (rows[-1]["status"], rows[-1]["cost"]) == ("success", 0.0)
+    assert [entry["guardrail_status"] for entry in told] == ["guardrail_flagged", "guardrail_intervened"]
+    assert {(row["status"], row["cost"]) for row in rows} == {("success", 0.0)}
     assert "notes.txt" not in json.dumps(told)
     assert "output of" not in json.dumps(told)
 
@@ -397,9 +434,9 @@ def test_every_decision_is_recorded_without_content(guarded: Gateway, dialect: D
 def test_a_rejection_is_recorded_in_the_failure_row(guarded: Gateway) -> None:
     """A 400 is no less a decision than a stop."""
     before = len(guarded.rows())
-    guarded.run("chat", "looping", extra={"tool_choice": "required"})
+    guarded.run("chat", "denied", tools=[RUN], execute=refused, extra={"tool_choice": "required"})
 
-    rows = settled_rows(guarded, before + 9)[before:]
+    rows = settled_rows(guarded, before + 7)[before:]
     assert rows[-1]["status"] == "failure"
     assert rows[-1]["information"][0]["guardrail_response"]["action"] == "reject"
 
@@ -446,8 +483,7 @@ def texts_of_results(dialect: Dialect, body: Mapping[str, Any]) -> list[str]:
 def expected_results(count: int) -> list[str]:
     """The results of a looping run after so many rounds, with the notes where they belong."""
     plain = "output of read_file"
-    noted = {3: f"{plain}\n\n{HINT_3}", 7: f"{plain}\n\n{HINT_7}"}
-    return [noted.get(number, plain) for number in range(1, count + 1)]
+    return [f"{plain}\n\n{HINT_3}" if number == 3 else plain for number in range(1, count + 1)]
 
 
 def fields_of(run: Run) -> Mapping[str, Any]:
