@@ -64,6 +64,7 @@ _UNREAD_CALLS: Final = frozenset(
 )
 _STATE: Final = "_toolguard_ruling"
 _ORIGIN: Final = "_toolguard_origin"
+_JUDGE: Final = "_toolguard_judge"
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _HOOKS: Final = (
     "async_pre_call_hook",
@@ -167,7 +168,7 @@ class ToolGuard(CustomGuardrail):
         ruling = await self._rule(user_api_key_dict, data, call_type)
         if ruling is None:
             return None
-        ruling = _kept(data, ruling)
+        ruling = _kept(data, ruling, self)
         self._record(data, ruling)
         if ruling.action == "reject":
             raise _http_error(self, ruling)
@@ -175,6 +176,11 @@ class ToolGuard(CustomGuardrail):
         if ruling.watch is not None:
             setattr(data["litellm_logging_obj"], _ORIGIN, origin_of(ruling.watch.standing.dialect, data))
         return data
+
+    def _own_ruling(self, data: Mapping[str, Any]) -> Ruling | None:
+        """The ruling on a request that this guard judged: another one in the same proxy judges its own answers."""
+        mine = getattr(data.get("litellm_logging_obj"), _JUDGE, None) is self
+        return _ruling_of(data) if mine else None
 
     def _stands_aside(self, data: dict[str, Any]) -> bool:
         event = GuardrailEventHooks.pre_call
@@ -231,7 +237,7 @@ class ToolGuard(CustomGuardrail):
         Raises:
             ProxyException: 400 when the policy rejects the answer.
         """
-        ruling = _ruling_of(data)
+        ruling = self._own_ruling(data)
         if ruling is None:
             return response
         if ruling.action == "stop":
@@ -256,7 +262,7 @@ class ToolGuard(CustomGuardrail):
         Raises:
             ProxyException: 400 when the policy rejects the answer and nothing was sent.
         """
-        ruling = _ruling_of(request_data)
+        ruling = self._own_ruling(request_data)
         if ruling is not None and ruling.action == "stop":
             response = mark_stream(response, ruling.end)
         client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
@@ -326,7 +332,7 @@ class ToolGuard(CustomGuardrail):
     def _answered(self, data: dict[str, Any], ruling: Ruling, effect: Release | End) -> Ruling:
         judged = gate.answered(ruling, effect)
         if judged is not ruling:
-            _kept(data, judged)
+            _kept(data, judged, self)
             self._record(data, judged)
         return judged
 
@@ -384,12 +390,13 @@ def _ruling_of(data: Mapping[str, Any]) -> Ruling | None:
     return getattr(data.get("litellm_logging_obj"), _STATE, None)
 
 
-def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
+def _kept(data: Mapping[str, Any], ruling: Ruling, judge: ToolGuard) -> Ruling:
     """Leave the ruling where the later hooks find it. Without such a place a stop could not be carried out."""
     carrier = data.get("litellm_logging_obj")
     if carrier is None:
         return gate.ended_by_rejection(ruling) if ruling.action == "stop" else ruling
     setattr(carrier, _STATE, ruling)
+    setattr(carrier, _JUDGE, judge)
     return ruling
 
 
