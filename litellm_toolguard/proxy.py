@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import sys
 import time
@@ -271,8 +272,8 @@ class ToolGuard(CustomGuardrail):
                 yield chunk
             return
         held = self._held_stream(response, request_data, ruling, client)
-        async with contextlib.aclosing(held):
-            async for chunk in held:
+        async with contextlib.aclosing(_with_status(held, client.dialect, self)) as chunks:
+            async for chunk in chunks:
                 yield chunk
 
     async def _held_stream(
@@ -285,11 +286,9 @@ class ToolGuard(CustomGuardrail):
             await receive(response, client.dialect, first)
             done.append(await self._judge_answer(client, ruling, first))
 
-        said = False
         signs = kept_alive(work(), lambda: sign_of_life(client.dialect, first), self.policy.stream.keep_alive_s)
         async with contextlib.aclosing(signs):
             async for sign in signs:
-                said = True
                 yield sign
         effect, newest = done[0]
         judged = self._answered(data, ruling, effect)
@@ -299,7 +298,7 @@ class ToolGuard(CustomGuardrail):
             if newest.broken is not None:
                 raise newest.broken
         elif effect.action == "reject":
-            raise _late_error(self, judged) if said else _http_error(self, judged)
+            raise _http_error(self, judged)
         else:
             async for chunk in mark_stream(await client.last_words(effect.words), judged.end):
                 yield chunk
@@ -411,18 +410,39 @@ def _client(data: Mapping[str, Any], key: UserAPIKeyAuth, ruling: Ruling, *, str
     return Client(origin, data, key, stream, started)
 
 
-def _late_error(guard: ToolGuard, ruling: Ruling) -> GuardrailRaisedException:
-    """An error in a stream that has begun: of LiteLLM's exceptions the one that every dialect writes as an event."""
-    return GuardrailRaisedException(
-        guardrail_name=guard.guardrail_name, message=ruling.words, should_wrap_with_default_message=False
-    )
+async def _with_status(
+    chunks: AsyncGenerator[Any, None], dialect: Dialect, guard: ToolGuard
+) -> AsyncGenerator[Any, None]:
+    """The chunks, with an error of the guard's own as the client should see it: by an HTTP status while nothing was
+    sent, by an event behind that."""
+    begun = False
+    try:
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                begun = True
+                yield chunk
+    except _GuardError as error:
+        if begun:
+            # Of LiteLLM's exceptions the one that every dialect writes as an event.
+            raise GuardrailRaisedException(
+                guardrail_name=guard.guardrail_name, message=error.message, should_wrap_with_default_message=False
+            ) from None
+        if dialect == "messages":
+            raise
+        # LiteLLM turns a first event of this form into an answer with the status that it names. An exception would be
+        # a 500 in chat, and in responses a stream that the clients cannot read.
+        yield f"data: {json.dumps({'error': error.to_dict()})}\n\n"
+
+
+class _GuardError(ProxyException):
+    """An error that the guard itself makes."""
 
 
 def _http_error(guard: ToolGuard, ruling: Ruling) -> ProxyException:
     """Of LiteLLM's exceptions the only one that carries fields and headers to the client in every dialect. LiteLLM
     writes into the headers that it is given."""
     applied = {_APPLIED_HEADER: guard.guardrail_name or "toolguard"}
-    return ProxyException(
+    return _GuardError(
         message=ruling.words,
         type="invalid_request_error" if ruling.status == BAD_REQUEST else "internal_server_error",
         param=None,
