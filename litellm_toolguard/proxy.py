@@ -40,6 +40,7 @@ from litellm_toolguard.proxy_answers import (
     kept_alive,
     origin_of,
     receive,
+    restore_group,
     sign_of_life,
     whole,
 )
@@ -223,6 +224,7 @@ class ToolGuard(CustomGuardrail):
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Send a request that is to be stopped to the provider of our own. Runs for every attempt."""
         del call_type
+        restore_group(kwargs)
         ruling = _ruling_of(kwargs)
         if ruling is None or ruling.action != "stop":
             return None
