@@ -42,7 +42,8 @@ def test_the_guard_is_right(case: dict[str, Any], dialect: Dialect) -> None:
     if case.get("silent"):
         assert seen.interventions == ()
         return
-    hint = next((each.round for each in seen.interventions if each.action == "hint"), None)
+    # Calls that are held back tell the model, too.
+    hint = next((each.round for each in seen.interventions if each.action in ("hint", "block")), None)
     over = next((each.round for each in over_at(seen)), None)
     assert _in_range(hint, case["hint"]), seen.interventions
     assert over is None if case["over"] == "never" else _in_range(over, case["over"]), seen.interventions

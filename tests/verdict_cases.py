@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from litellm_toolguard.dialects import parse
-from litellm_toolguard.policy import DETECTORS, Ladder, Policy
+from litellm_toolguard.policy import DETECTORS, DeniedLadder, Ladder, Policy
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.review import review
 from litellm_toolguard.transcript import Dialect
@@ -32,7 +32,10 @@ from tests.conversation import DIALECTS, Conversation, Step, expand, live
 
 FOLDER = Path(__file__).parent / "cases"
 # The detector that a line means where it names none; the other files are named like their detector.
-_DETECTORS = {"turns": "repeated-call", "failing": "", "situations": "", "repeated-call": ""}
+_DETECTORS = {
+    **{"turns": "repeated-call", "operator-texts": "denied-call", "denied-resend": "denied-call"},
+    **dict.fromkeys(("failing", "situations", "repeated-call"), ""),
+}
 
 Said: TypeAlias = tuple[int, str, str]
 """Round from 1, action, detector; an expectation with an empty detector leaves it open."""
@@ -85,11 +88,17 @@ def _without_proposals(data: Mapping[str, Any]) -> Policy:
     policy = load_policy(dict(data))
     ladders = {name: policy.ladder(name, "own", "any") for name in DETECTORS}
     stripped = {
-        name: ladder.model_dump(exclude_none=True, exclude={"block", "ask"})
+        name: _without_rungs(ladder)
         for name, ladder in ladders.items()
-        if isinstance(ladder, Ladder) and (ladder.block is not None or ladder.ask is not None)
+        if isinstance(ladder, DeniedLadder)
+        or (isinstance(ladder, Ladder) and (ladder.block is not None or ladder.ask is not None))
     }
     return load_policy({**data, "detectors": {**data.get("detectors", {}), **stripped}})
+
+
+def _without_rungs(ladder: Ladder) -> dict[str, Any]:
+    kept = ladder.model_dump(exclude_none=True, exclude={"block", "ask"})
+    return {**kept, "block_resend": False} if isinstance(ladder, DeniedLadder) else kept
 
 
 def _difference(how: str, seen: tuple[Said, ...], expected: tuple[Said, ...]) -> str:
