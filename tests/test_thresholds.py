@@ -19,7 +19,7 @@ from tests.mutants import Change, broken, constant, constants, line, numbers, ru
 from tests.verdict_cases import Case, cases
 
 PRESET: policy.Preset = "balanced"
-MODULES = [f"detectors.{name.replace('-', '_')}" for name in DETECTORS] + ["detectors.recovery", "evidence", "engine"]
+MODULES = [f"detectors.{name.replace('-', '_')}" for name in DETECTORS] + ["detectors.recovery", "evidence", "engine", "proposals", "walk"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ RUNGS = {
     "unknown-tool.hint": "unknown-tool: made-up names are told",
     "unknown-tool.stop": "unknown-tool: made-up names are told",
     "invalid-arguments.hint": "invalid-arguments: a call without its argument is told",
-    "invalid-arguments.block": "invalid-arguments: a fourth wrong call that is proposed",
+    "invalid-arguments.block": "invalid-arguments: a fourth equal wrong call that is proposed",
     "invalid-arguments.stop": "invalid-arguments: a call without its argument is told",
+    "stuck-range.block": "stuck-range: a fourth equal read beyond the end that is proposed",
     "stuck-range.hint": "stuck-range: reads beyond the end are told",
     "stuck-range.stop": "stuck-range: reads beyond the end are told",
     "failing-call.hint": "failing: the same error for other arguments",
@@ -75,8 +76,6 @@ RUNGS = {
     "idle-wait.changing.stop": "idle-wait: a clock that always shows another time",
     "reread.hint": "reread: twenty-four reads of eight things",
 }
-# Nothing acts on it: that a range lies outside of a file is known only when the read has run.
-RUNGS_WITHOUT_EFFECT = {"stuck-range.block"}
 
 
 def _rung_mutants() -> Iterator[Mutant]:
@@ -87,7 +86,7 @@ def _rung_mutants() -> Iterator[Mutant]:
 
 def test_every_rung_of_the_preset_has_its_mutants() -> None:
     """A new threshold comes with the case that holds it."""
-    assert set(rungs(PRESET)) == set(RUNGS) | RUNGS_WITHOUT_EFFECT
+    assert set(rungs(PRESET)) == set(RUNGS)
 
 
 # ------------------------------------------------------------------------------------------------------------ constants
@@ -117,7 +116,7 @@ NUMBERS: dict[str, dict[Any, str]] = {
         19: "invalid-arguments: nineteen quiet rounds keep the count",
         21: "invalid-arguments: twenty quiet rounds end the count",
     },
-    "engine.ENDS_BEFORE_REJECT": {
+    "walk.ENDS_BEFORE_REJECT": {
         1: "turns: a system reminder is no input of the user",
         3: "turns: a harness that nudges with the same words for ever",
     },
@@ -145,6 +144,12 @@ MEMBERS = {
     "detectors.idle_wait._ANSWERED": {
         "succeeded": "idle-wait: a job that never changes [messages]",
         "unclear": "idle-wait: a job that never changes [chat]",
+    },
+    "walk._FINAL_DENIALS": {
+        "hook_blocked": "denied-call: a call that a hook refused",
+        "policy_blocked": "denied-call: a call that a policy refused",
+        "tool_disabled": "denied-call: a call of a tool that is switched off",
+        "user_rejected": "denied-call: a call that the user refused",
     },
     "detectors.repeated_call._COUNTED": {
         "failed": "repeated-call: an identical failing call",
@@ -257,19 +262,19 @@ _WORKED = 'outcome.kind not in ("succeeded", "unclear")'
 LINES = {
     # Input of the user, events, ends.
     "input of the user empties nothing": (
-        *("evidence:steps", "yield Cleared(by_user=True)", "pass"),
+        *("evidence:Reader._input", "return Cleared(by_user=True)", "return None"),
         "repeated-call: the user asks for it again and again",
     ),
     "input of the user begins no new turn": (
-        *("evidence:steps", 'turn = _Turn(digest("turn", turn.anchor, words))', "pass"),
+        *("evidence:Reader._input", 'self._turn = _Turn(digest("turn", self._turn.anchor, words))', "pass"),
         "reread: new input of the user begins a new window",
     ),
     "an event empties nothing": (
-        *("evidence:steps", "yield Cleared(by_user=False)", "pass"),
+        *("evidence:Reader._input", "return Cleared(by_user=False)", "return None"),
         "repeated-call: a command that finished is an event",
     ),
     "an event breaks no cycle": (
-        *("evidence:steps", "turn.break_cycle()", "pass"),
+        *("evidence:Reader._input", "self._turn.break_cycle()", "pass"),
         "call-cycle: an event between two laps",
     ),
     "an event empties all": (
@@ -281,15 +286,15 @@ LINES = {
         "denied-call: after new input of the user",
     ),
     "a nudge after an end is new input": (
-        *("evidence:steps", "if after_end and words in seen_after_end:", "if False:"),
+        *("evidence:Reader._input", "if self._after_end and words in self._seen_after_end:", "if False:"),
         "turns: a harness that nudges with the same words for ever",
     ),
     "words are old before they stand behind an end": (
-        *("evidence:steps", "if after_end:\n                seen", "if True:\n                seen"),
+        *("evidence:Reader._input", "if self._after_end:\n", "if True:\n"),
         "turns: words that the user said before an end are new behind it",
     ),
     "new words do not help after two ends": (
-        *("engine:_end_action", " and not walk.new_words", ""),
+        *("walk:Walk.is_deaf", " and not self.new_words", ""),
         "turns: new words after every end are the user's",
     ),
     "words are said where none are allowed": (
@@ -305,7 +310,7 @@ LINES = {
         "repeated-call: eight equal reads",
     ),
     "two notes in a row say the same": (
-        *("walk:_is_due", " and not _just_told(raised.streak, before, newest)", ""),
+        *("walk:_is_due", " and not _is_known(raised.streak, near)", ""),
         "repeated-call: an identical failing call",
     ),
     "a provider's call is acted on only when it is the newest": (
@@ -360,11 +365,11 @@ LINES = {
     ),
     # A new experiment after a change.
     "writes make no new experiment": (
-        *("evidence:_judge", "turn.writes += bool(changed)", "pass"),
+        *("evidence:_take_in", "turn.writes += bool(changed)", "pass"),
         "failing: tools of one's own that edit",
     ),
     "edits make no new experiment for other commands": (
-        *("evidence:_judge", 'turn.edits += any(role != "shell" for role in changed)', "pass"),
+        *("evidence:_take_in", 'turn.edits += any(role != "shell" for role in changed)', "pass"),
         "failing: other red commands after edits",
     ),
     "a failed edit makes a new experiment": (
@@ -464,7 +469,7 @@ LINES = {
         "denied-call: a success on the target in the same message",
     ),
     "a rejection with words of the user is a denial": (
-        *("detectors.denied_call:_counts", " and not member.judged.outcome.user_words", ""),
+        *("detectors.denied_call:_counts", " and not member.judged.steered", ""),
         "denied-call: a rejection with words of the user steers",
     ),
     # failing-call, failing-tool, invalid-arguments
