@@ -57,6 +57,7 @@ class Objection:
         sentence: what may be said about it.
         end: how the run ends when the model insists: `stop`, or `reject` where no words can be said.
         alone: whether it holds for a batch whatever the other calls are.
+        deaf: whether words did not stop this conversation before.
     """
 
     action: ProposalAction
@@ -70,6 +71,7 @@ class Objection:
     sentence: notes.Facts
     end: EndAction
     alone: bool = False
+    deaf: bool = False
 
 
 def judge_proposal(
@@ -90,8 +92,8 @@ def judge_proposal(
         return None
     worst = max(tripped, key=_severity)
     end: EndAction = worst.end if words_allowed else "reject"
-    in_words = worst.action in ("ask", "stop")
-    return replace(worst, action="reject" if in_words and end == "reject" else worst.action, end=end)
+    in_words = worst.action in ("ask", "stop") and not words_allowed
+    return replace(worst, action="reject" if in_words or worst.deaf else worst.action, end=end)
 
 
 def suspects(walk: Walk) -> tuple[Streak, ...]:
@@ -169,6 +171,7 @@ def _made(
         sentence=replace(sentence_facts(streak, walk.tools), tool=call.name),
         end="reject" if walk.is_deaf(streak) else wanted,
         alone=alone,
+        deaf=walk.is_deaf(streak),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import sys
 import time
@@ -51,6 +52,7 @@ from litellm_toolguard.proxy_answers import (
     plain,
     receive,
     received,
+    restore_group,
     sign_of_life,
     whole,
 )
@@ -77,6 +79,7 @@ _UNREAD_CALLS: Final = frozenset(
 )
 _STATE: Final = "_toolguard_ruling"
 _ORIGIN: Final = "_toolguard_origin"
+_JUDGE: Final = "_toolguard_judge"
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _HOOKS: Final = (
     "async_pre_call_hook",
@@ -184,7 +187,7 @@ class ToolGuard(CustomGuardrail):
         ruling = await self._rule(user_api_key_dict, data, call_type)
         if ruling is None:
             return None
-        ruling = _kept(data, ruling)
+        ruling = _kept(data, ruling, self)
         self._record(data, ruling)
         if ruling.action == "reject":
             raise _http_error(self, ruling)
@@ -192,6 +195,11 @@ class ToolGuard(CustomGuardrail):
         if ruling.watch is not None:
             setattr(data["litellm_logging_obj"], _ORIGIN, origin_of(ruling.watch.standing.dialect, data))
         return data
+
+    def _own_ruling(self, data: Mapping[str, Any]) -> Ruling | None:
+        """The ruling on a request that this guard judged: another one in the same proxy judges its own answers."""
+        mine = getattr(data.get("litellm_logging_obj"), _JUDGE, None) is self
+        return _ruling_of(data) if mine else None
 
     def _stands_aside(self, data: dict[str, Any]) -> bool:
         event = GuardrailEventHooks.pre_call
@@ -264,6 +272,7 @@ class ToolGuard(CustomGuardrail):
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Send a request that is to be stopped to the provider of our own. Runs for every attempt."""
         del call_type
+        restore_group(kwargs)
         ruling = _ruling_of(kwargs)
         if ruling is None or ruling.action != "stop":
             return None
@@ -279,7 +288,7 @@ class ToolGuard(CustomGuardrail):
         Raises:
             ProxyException: 400 when the policy rejects the answer.
         """
-        ruling = _ruling_of(data)
+        ruling = self._own_ruling(data)
         if ruling is None:
             return response
         if ruling.action == "stop":
@@ -306,7 +315,7 @@ class ToolGuard(CustomGuardrail):
         Raises:
             ProxyException: 400 when the policy rejects the answer and nothing was sent.
         """
-        ruling = _ruling_of(request_data)
+        ruling = self._own_ruling(request_data)
         if ruling is not None and ruling.action == "stop":
             response = mark_stream(response, ruling.end)
         client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
@@ -321,8 +330,8 @@ class ToolGuard(CustomGuardrail):
                 yield chunk
             return
         held = self._held_stream(response, request_data, ruling, client)
-        async with contextlib.aclosing(held):
-            async for chunk in held:
+        async with contextlib.aclosing(_with_status(held, client.dialect, self)) as chunks:
+            async for chunk in chunks:
                 yield chunk
 
     async def _recorded_stream(self, response: Any, ruling: Ruling) -> AsyncGenerator[Any, None]:
@@ -348,11 +357,9 @@ class ToolGuard(CustomGuardrail):
             await receive(response, client.dialect, first)
             done.append(await self._judge_answer(client, ruling, first))
 
-        said = False
         signs = kept_alive(work(), lambda: sign_of_life(client.dialect, first), self.policy.stream.keep_alive_s)
         async with contextlib.aclosing(signs):
             async for sign in signs:
-                said = True
                 yield sign
         effect, newest = done[0]
         judged = self._answered(data, ruling, effect)
@@ -362,7 +369,7 @@ class ToolGuard(CustomGuardrail):
             if newest.broken is not None:
                 raise newest.broken
         elif effect.action == "reject":
-            raise _late_error(self, judged) if said else _http_error(self, judged)
+            raise _http_error(self, judged)
         else:
             async for chunk in mark_stream(await client.last_words(effect.words), judged.end):
                 yield chunk
@@ -399,7 +406,7 @@ class ToolGuard(CustomGuardrail):
     def _answered(self, data: dict[str, Any], ruling: Ruling, effect: Release | End) -> Ruling:
         judged = gate.answered(ruling, effect)
         if judged is not ruling:
-            _kept(data, judged)
+            _kept(data, judged, self)
             self._record(data, judged)
         return judged
 
@@ -462,12 +469,13 @@ def _is_recorded(ruling: Ruling) -> bool:
     return ruling.row != "" and ruling.action != "stop"
 
 
-def _kept(data: Mapping[str, Any], ruling: Ruling) -> Ruling:
+def _kept(data: Mapping[str, Any], ruling: Ruling, judge: ToolGuard) -> Ruling:
     """Leave the ruling where the later hooks find it. Without such a place a stop could not be carried out."""
     carrier = data.get("litellm_logging_obj")
     if carrier is None:
         return gate.ended_by_rejection(ruling) if ruling.action == "stop" else ruling
     setattr(carrier, _STATE, ruling)
+    setattr(carrier, _JUDGE, judge)
     return ruling
 
 
@@ -482,18 +490,39 @@ def _client(data: Mapping[str, Any], key: UserAPIKeyAuth, ruling: Ruling, *, str
     return Client(origin, data, key, stream, started)
 
 
-def _late_error(guard: ToolGuard, ruling: Ruling) -> GuardrailRaisedException:
-    """An error in a stream that has begun: of LiteLLM's exceptions the one that every dialect writes as an event."""
-    return GuardrailRaisedException(
-        guardrail_name=guard.guardrail_name, message=ruling.words, should_wrap_with_default_message=False
-    )
+async def _with_status(
+    chunks: AsyncGenerator[Any, None], dialect: Dialect, guard: ToolGuard
+) -> AsyncGenerator[Any, None]:
+    """The chunks, with an error of the guard's own as the client should see it: by an HTTP status while nothing was
+    sent, by an event behind that."""
+    begun = False
+    try:
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                begun = True
+                yield chunk
+    except _GuardError as error:
+        if begun:
+            # Of LiteLLM's exceptions the one that every dialect writes as an event.
+            raise GuardrailRaisedException(
+                guardrail_name=guard.guardrail_name, message=error.message, should_wrap_with_default_message=False
+            ) from None
+        if dialect == "messages":
+            raise
+        # LiteLLM turns a first event of this form into an answer with the status that it names. An exception would be
+        # a 500 in chat, and in responses a stream that the clients cannot read.
+        yield f"data: {json.dumps({'error': error.to_dict()})}\n\n"
+
+
+class _GuardError(ProxyException):
+    """An error that the guard itself makes."""
 
 
 def _http_error(guard: ToolGuard, ruling: Ruling) -> ProxyException:
     """Of LiteLLM's exceptions the only one that carries fields and headers to the client in every dialect. LiteLLM
     writes into the headers that it is given."""
     applied = {_APPLIED_HEADER: guard.guardrail_name or "toolguard"}
-    return ProxyException(
+    return _GuardError(
         message=ruling.words,
         type="invalid_request_error" if ruling.status == BAD_REQUEST else "internal_server_error",
         param=None,

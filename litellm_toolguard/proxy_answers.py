@@ -34,6 +34,8 @@ _ROUTER_CALLS: Final[Mapping[Dialect, str]] = {
     "messages": "aanthropic_messages",
     "responses": "aresponses",
 }
+_REPORTS: Final = "standard_logging_guardrail_information"
+_GROUP: Final = "toolguard_model_group"
 _PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
 _END_TOKENS: Final = 1024
 _NO_LIMIT_S: Final = 6000.0
@@ -57,7 +59,21 @@ class Origin:
 
 def origin_of(dialect: Dialect, data: Mapping[str, Any]) -> Origin:
     """Note what a further sample needs, at the end of the pre-call hook."""
-    return Origin(dialect, tuple(data), dict(data.get(_BUCKETS[dialect]) or {}))
+    return Origin(dialect, tuple(data), _unreported(data.get(_BUCKETS[dialect]) or {}))
+
+
+def _unreported(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without what guardrails reported: that stands in the row of the client's own request, and once."""
+    return {name: value for name, value in metadata.items() if name != _REPORTS}
+
+
+def restore_group(kwargs: Mapping[str, Any]) -> None:
+    """Put the model's public name into the metadata of a further sample. LiteLLM writes the deployment's id there,
+    because it is by its id that the deployment was asked for."""
+    for bucket in set(_BUCKETS.values()):
+        metadata = kwargs.get(bucket)
+        if isinstance(metadata, dict) and _GROUP in metadata:
+            metadata["model_group"] = metadata[_GROUP]
 
 
 @dataclass(slots=True)
@@ -169,7 +185,7 @@ class Client:
     async def last_words(self, words: str) -> Any:
         """The end in words, from the provider of our own: a response, or a stream of one."""
         bucket = _BUCKETS[self.dialect]
-        kwargs: dict[str, Any] = {"stream": self.stream, bucket: dict(self.data.get(bucket) or {})}
+        kwargs: dict[str, Any] = {"stream": self.stream, bucket: _unreported(self.data.get(bucket) or {})}
         if self.dialect == "messages":
             kwargs["max_tokens"] = _END_TOKENS
         ends: Mapping[Dialect, Callable[..., Awaitable[Any]]] = {
@@ -186,10 +202,11 @@ class Client:
         history = self.data[key]
         items = [{"role": "user", "content": history}] if isinstance(history, str) else list(history)
         added = [item for answer in held for item in (*answer.items, *answer.results)]
+        group = (self.data.get(bucket) or {}).get("model_group")
         return {
             **kept,
             key: [*items, *added],
-            bucket: dict(self.origin.metadata),
+            bucket: {**self.origin.metadata, **({_GROUP: group} if group else {})},
             "model": self._deployment() or self.data["model"],
             "stream": self.stream,
             "timeout": left,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from litellm_toolguard.engine import SEVERITY, Finding, chosen_of, hints, verdicts
-from litellm_toolguard.evidence import Cleared, JudgedRound, proposed_call, steps
+from litellm_toolguard.evidence import Cleared, JudgedRound, Reader, proposed_call
 from litellm_toolguard.policy import DetectorName, Policy
 from litellm_toolguard.proposals import Stored, is_armed, judge_proposal
-from litellm_toolguard.transcript import Transcript, UserInput
+from litellm_toolguard.transcript import Event, Round, Transcript, UserInput
 from litellm_toolguard.walk import Place, Said, Walk, place_at
 
 ReviewAction: TypeAlias = Literal["hint", "ask", "block", "stop", "reject"]
@@ -77,7 +77,6 @@ class _Reader:
     facts: dict[bytes, int] = field(default_factory=dict)
     said: Said = field(default_factory=Said)
     number: int = 0
-    last_item: int = -1
     calls: int = 0
     saved: int = 0
     requests: int = 0
@@ -85,11 +84,10 @@ class _Reader:
     over: bool = False
     found: list[Intervention] = field(default_factory=list)
 
-    def round(self, judged: JudgedRound, *, requested: bool) -> None:
-        """Judge a round: first as a proposal, then, if a request followed with it as the newest, that request."""
-        item = judged.exchanges[0].exchange.call.location.item
-        self.number += item != self.last_item
-        self.last_item = item
+    def round(self, judged: JudgedRound, *, begins: bool, requested: bool) -> None:
+        """Judge a round: first as a proposal, then, if a request followed with it as the newest, that request.
+        `begins` says that it is the first one of its message."""
+        self.number += begins
         self.calls += len(judged.exchanges)
         if not self.over:
             self._propose(judged)
@@ -145,13 +143,16 @@ def review(transcript: Transcript, policy: Policy) -> Review:
         event.location.item for event in transcript.events if isinstance(event, UserInput) and event.kind == "user"
     }
     reader = _Reader(Walk(policy, transcript.tools), transcript.words_allowed)
-    for step in steps(transcript, policy):
+    read, before = Reader(transcript.dialect, policy), None
+    for event in transcript.events:
+        step = read.step(event)
         if isinstance(step, JudgedRound):
-            reader.round(step, requested=step.complete and step.round.end not in steered)
-            continue
-        reader.walk.add(step)
-        if isinstance(step, Cleared) and step.by_user:
-            reader.over = False
+            requested = step.complete and step.round.end not in steered
+            reader.round(step, begins=not _is_open(before), requested=requested)
+        elif step is not None:
+            reader.walk.add(step)
+            reader.over = reader.over and not (isinstance(step, Cleared) and step.by_user)
+        before = event
     return Review(
         reader.number,
         reader.calls,
@@ -161,6 +162,14 @@ def review(transcript: Transcript, policy: Policy) -> Review:
         reader.requests,
         reader.armed,
     )
+
+
+def _is_open(event: Event | None) -> bool:
+    """Whether an answer of the model goes on behind the event: nothing of it was answered by the client yet. In
+    Responses what the provider ran is an item of its own beside the client's calls."""
+    if not isinstance(event, Round):
+        return False
+    return all(each.result is None or each.call.executed_by == "provider" for each in event.exchanges)
 
 
 def over_at(review_: Review) -> Iterator[Intervention]:

@@ -690,12 +690,11 @@ def test_progress_adds_up_to_the_stored_bytes(tmp_path: Path, monkeypatch: pytes
 
 # -------------------------------------------------------------------------------------------------- replay equals live
 
-WITHHELD = "the proposed call is taken to fail like the last one; here it came out otherwise"
 NUDGED = "a nudge behind an end makes a live harness go on; a replay is over until the user writes"
-BESIDE = "in Responses the provider's call is counted as a message of its own"
+NO_RUNG = "the ends in the history came from a rung that this test takes out of the policy"
 DIFFERENT = {
     "an address that always says no, with a nudge of the harness after each try": NUDGED,
-    "what the provider runs in every answer is a repeat beside the client's own calls [responses]": BESIDE,
+    "ends that came before the round ran count for the third as well": NO_RUNG,
 }
 """Cases in which the replay is known to say something else than the requests alone."""
 

@@ -57,6 +57,7 @@ def _more_texts() -> tuple[str, ...]:
 
 
 TEXTS = (*map(instance, CLIENT_TEXTS), *LOOK_ALIKES, *OWN, *_more_texts())
+FINAL = ("user_rejected", "policy_blocked", "tool_disabled", "hook_blocked")
 ANY_OTHER = "the lid of the tray deploy-9 is open"
 """A text that reads like nothing in particular."""
 
@@ -219,14 +220,18 @@ def _whole(text: str, *, flagged: bool, varied: bool) -> list[Step]:
 @pytest.mark.parametrize("varied", [True, False], ids=["other commands", "one command"])
 def test_a_clients_own_refusal_is_one(dialect: Dialect, varied: bool) -> None:
     """Where it is the whole result, and flagged where there is a flag, it is told at the second and ended by the sixth.
-    Words of the user are no refusal of that kind: they steer."""
+    The very same command is held back at once where the refusal stands. Words of the user are no refusal of that kind:
+    they steer."""
     texts = [
         text for text in TEXTS if (own := _own(text)) is not None and own.outcome == "denied" and not own.user_words
     ]
+    final = {text for text in texts if not varied and getattr(_own(text), "category", "") in FINAL}
     seen = {text: _events(dialect, _whole(text, flagged=dialect == "messages", varied=varied)) for text in texts}
 
     assert len(texts) > 50
-    assert {text: events for text, events in seen.items() if not _told_and_ended(events)} == {}
+    assert bool(final) != varied
+    assert {text: seen[text] for text in final if seen[text] != [(2, "block", "denied-call")]} == {}
+    assert {text: seen[text] for text in texts if text not in final and not _told_and_ended(seen[text])} == {}
 
 
 def _told_and_ended(events: Events) -> bool:

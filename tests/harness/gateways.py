@@ -38,7 +38,10 @@ class Recorder(CustomLogger):
 
     def write(self, status, kwargs):
         row = kwargs.get("standard_logging_object") or {}
-        kept = {"status": status, "information": row.get("guardrail_information"), "cost": row.get("response_cost")}
+        names = {"information": "guardrail_information", "cost": "response_cost"}
+        names |= {name: name for name in ("total_tokens", "model_group", "id")}
+        kept = {"status": status, **{name: row.get(key) for name, key in names.items()}}
+        kept["key"] = (row.get("metadata") or {}).get("user_api_key_hash")
         with open(os.environ["RECORDER_FILE"], "a") as file:
             file.write(json.dumps(kept, default=str) + "\\n")
 

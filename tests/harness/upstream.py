@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import select
+import socket
 import threading
 import time
 from collections import deque
@@ -20,6 +22,7 @@ from typing import Any, TypeAlias
 FRAGMENT = 8  # characters per streamed fragment of text or arguments
 HEALTHY_ROUNDS = 30
 FINAL_WORDS = "The work is done."
+RECOVERED_WORDS = "Then I use what I have."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,74 @@ class Words:
     text: str = FINAL_WORDS
 
 
-Reply: TypeAlias = Calls | Words
+Plain: TypeAlias = Calls | Words
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP error in the dialect's form."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An answer whose stream breaks off behind so many events, without an end."""
+
+    reply: Plain
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A chat answer with several choices."""
+
+    replies: Sequence[Plain]
+
+
+class Gate:
+    """What an answer waits for: each event of its stream, or the whole of one that is not streamed.
+
+    Attributes:
+        reached: an answer has come to the gate.
+        left: the reader has gone away while an answer waited.
+    """
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.left = threading.Event()
+        self._test, self._upstream = socket.socketpair()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._test.close()
+        self._upstream.close()
+
+    def let_through(self, events: int = 1) -> None:
+        """Let so many events through."""
+        self._test.sendall(b"." * events)
+
+    def passes(self, reader: socket.socket) -> bool:
+        """Wait until the gate lets one event through; False when the reader goes away first."""
+        self.reached.set()
+        ready, _, _ = select.select([self._upstream, reader], [], [])
+        if self._upstream in ready:
+            return bool(self._upstream.recv(1))
+        self.left.set()
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """An answer that comes event by event, as the gate lets it."""
+
+    reply: Plain
+    gate: Gate
+
+
+Reply: TypeAlias = Calls | Words | Failure | Cut | Several | Gated
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,37 +166,43 @@ def _fixed(name: str) -> str:
     return _FIXED.get(name, f"fixed {name}")
 
 
-def _one_call(turn: Turn, value: Callable[[str], str]) -> Reply:
+def _one_call(turn: Turn, value: Callable[[str], str]) -> Plain:
     if not turn.tools:
         return Words()
     tool = turn.tools[0]
     return Calls([(tool.name, _arguments(tool, value))])
 
 
-def _looping(turn: Turn) -> Reply:
+def _looping(turn: Turn) -> Plain:
     return _one_call(turn, _fixed)
 
 
-def _learning(turn: Turn) -> Reply:
+def _learning(turn: Turn) -> Plain:
     lines = itertools.chain.from_iterable(text.splitlines() for text in turn.results)
     return Words() if any(line.startswith("[toolguard]") for line in lines) else _looping(turn)
 
 
-def _denied(turn: Turn) -> Reply:
+def _recovering(turn: Turn) -> Plain:
+    """Nothing but a call that was not executed makes it think again."""
+    blocked = any("was not executed" in text for text in turn.results)
+    return Words(RECOVERED_WORDS) if blocked else _looping(turn)
+
+
+def _denied(turn: Turn) -> Plain:
     number = turn.rounds + 1
     return _one_call(turn, lambda name: f"rm -rf build --try {number}" if name == "command" else f"{name} {number}")
 
 
-def _failing(turn: Turn) -> Reply:
+def _failing(turn: Turn) -> Plain:
     number = turn.rounds + 1
     return _one_call(turn, lambda name: f"make step-{number}" if name == "command" else f"missing/{name}-{number}")
 
 
-def _healthy(turn: Turn) -> Reply:
+def _healthy(turn: Turn) -> Plain:
     return Words() if turn.rounds >= HEALTHY_ROUNDS else _one_call(turn, lambda name: f"{name}-{turn.rounds:02d}")
 
 
-def _fanout(turn: Turn) -> Reply:
+def _fanout(turn: Turn) -> Plain:
     if not turn.tools:
         return Words()
     first = turn.tools[0]
@@ -135,13 +211,14 @@ def _fanout(turn: Turn) -> Reply:
     return Calls([(first.name, _arguments(first, value)) for value in (_fixed, lambda name: f"second {name}")])
 
 
-def _words(_: Turn) -> Reply:
+def _words(_: Turn) -> Plain:
     return Words()
 
 
-_BEHAVIOURS: Mapping[str, Callable[[Turn], Reply]] = {
+_BEHAVIOURS: Mapping[str, Callable[[Turn], Plain]] = {
     "looping": _looping,
     "learning": _learning,
+    "recovering": _recovering,
     "denied": _denied,
     "failing": _failing,
     "healthy": _healthy,
@@ -206,7 +283,7 @@ def _read_chat(body: Body) -> Turn:
     )
 
 
-def _chat_answer(reply: Reply, body: Body, ids: _Ids) -> dict[str, Any]:
+def _chat_answer(reply: Plain, body: Body, ids: _Ids) -> dict[str, Any]:
     words = isinstance(reply, Words)
     message = {"role": "assistant", "content": reply.text} if isinstance(reply, Words) else _chat_calls(reply, ids)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop" if words else "tool_calls"}
@@ -230,10 +307,10 @@ def _chat_calls(reply: Calls, ids: _Ids) -> dict[str, Any]:
 
 def _chat_events(answer: Mapping[str, Any], body: Body) -> Iterator[bytes]:
     head = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    choice = answer["choices"][0]
-    for delta in _chat_deltas(choice["message"]):
-        yield _sse({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield _sse({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    for index, choice in enumerate(answer["choices"]):
+        for delta in _chat_deltas(choice["message"]):
+            yield _sse({**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+        yield _sse({**head, "choices": [{"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}]})
     if (body.get("stream_options") or {}).get("include_usage"):
         yield _sse({**head, "choices": [], "usage": answer["usage"]})
     yield b"data: [DONE]\n\n"
@@ -265,7 +342,7 @@ def _read_messages(body: Body) -> Turn:
     )
 
 
-def _message_answer(reply: Reply, body: Body, ids: _Ids) -> dict[str, Any]:
+def _message_answer(reply: Plain, body: Body, ids: _Ids) -> dict[str, Any]:
     words = isinstance(reply, Words)
     return {
         "id": ids("msg"),
@@ -325,7 +402,7 @@ def _read_responses(body: Body) -> Turn:
     )
 
 
-def _response_answer(reply: Reply, body: Body, ids: _Ids) -> dict[str, Any]:
+def _response_answer(reply: Plain, body: Body, ids: _Ids) -> dict[str, Any]:
     output = [_response_message(reply, ids)] if isinstance(reply, Words) else _function_calls(reply, ids)
     usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
@@ -422,7 +499,7 @@ class _Wire:
     """One native format: how a request is read, and how an answer is written whole and as events."""
 
     read: Callable[[Body], Turn]
-    answer: Callable[[Reply, Body, _Ids], dict[str, Any]]
+    answer: Callable[[Plain, Body, _Ids], dict[str, Any]]
     events: Callable[[Mapping[str, Any], Body], Iterator[bytes]]
 
 
@@ -523,7 +600,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.upstream.record(RecordedRequest(self.path, headers, body))
         wire = _WIRES.get(self.path.partition("?")[0].removeprefix("/v1"))
         if wire is None:
-            self._send_error(f"no such path: {self.path}")
+            self._send_error(404, f"no such path: {self.path}")
             return
         self._serve(wire, json.loads(body))
 
@@ -531,17 +608,33 @@ class _Handler(BaseHTTPRequestHandler):
         upstream = self.server.upstream
         reply = upstream.reply(body["model"].rpartition("/")[2], wire.read(body))
         if reply is None:
-            self._send_error(f"nothing to say as model {body['model']}")
-            return
-        answer = wire.answer(reply, body, upstream.ids)
-        if body.get("stream"):
-            self._send_stream(wire.events(answer, body))
-            return
-        self._send_json(200, answer)
+            self._send_error(404, f"nothing to say as model {body['model']}")
+        elif isinstance(reply, Failure):
+            self._send_error(reply.status, "failed as the script says")
+        else:
+            self._answer(wire, reply, body)
 
-    def _send_error(self, message: str) -> None:
-        error = {"type": "not_found_error", "message": message, "param": None, "code": "not_found"}
-        self._send_json(404, {"type": "error", "error": error})
+    def _answer(self, wire: _Wire, reply: Calls | Words | Cut | Several | Gated, body: Body) -> None:
+        gate = reply.gate if isinstance(reply, Gated) else None
+        answer = _answer_of(wire, reply, body, self.server.upstream.ids)
+        if body.get("stream"):
+            events = wire.events(answer, body)
+            self._send_stream(events if gate is None else self._gated(events, gate), _events_of(reply))
+        elif gate is None or gate.passes(self.connection):
+            self._send_json(200, answer)
+        else:
+            self.close_connection = True
+
+    def _gated(self, events: Iterator[bytes], gate: Gate) -> Iterator[bytes]:
+        for event in events:
+            if not gate.passes(self.connection):
+                raise ConnectionAbortedError
+            yield event
+
+    def _send_error(self, status: int, message: str) -> None:
+        kind = {404: "not_found_error", 429: "rate_limit_error"}.get(status, "api_error")
+        error = {"type": kind, "message": message, "param": None, "code": kind}
+        self._send_json(status, {"type": "error", "error": error})
 
     def _send_json(self, status: int, value: Mapping[str, Any]) -> None:
         body = json.dumps(value).encode()
@@ -551,21 +644,37 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _send_stream(self, events: Iterator[bytes]) -> None:
+    def _send_stream(self, events: Iterator[bytes], limit: int | None) -> None:
+        """Send a stream; one with a limit breaks off behind so many events."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         try:
-            for piece in _pieces(events, self.server.upstream.chunking):
+            for piece in _pieces(itertools.islice(events, limit), self.server.upstream.chunking):
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 time.sleep(self.server.upstream.pause)
-            self.wfile.write(b"0\r\n\r\n")
+            if limit is None:
+                self.wfile.write(b"0\r\n\r\n")
+            self.close_connection = limit is not None
         except ConnectionError:  # the reader has gone away, as readers of a stopped stream do
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
+
+
+def _events_of(reply: Reply) -> int | None:
+    return reply.events if isinstance(reply, Cut) else None
+
+
+def _answer_of(wire: _Wire, reply: Calls | Words | Cut | Several | Gated, body: Body, ids: _Ids) -> dict[str, Any]:
+    """The whole answer of a reply."""
+    if isinstance(reply, Several):
+        answers = [wire.answer(each, body, ids) for each in reply.replies]
+        choices = [{**each["choices"][0], "index": index} for index, each in enumerate(answers)]
+        return {**answers[0], "choices": choices}
+    return wire.answer(reply.reply if isinstance(reply, (Cut, Gated)) else reply, body, ids)
 
 
 def _pieces(events: Iterator[bytes], size: int | None) -> Iterator[bytes]:
