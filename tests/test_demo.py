@@ -89,7 +89,7 @@ def left_behind(folder: Path) -> list[str]:
 
 # (observed, enforced) as (requests, executed, ended)
 ENDS = {
-    "looping-agent": ((CAP, CAP, "cap"), (9, 8, "guard")),
+    "looping-agent": ((CAP, CAP, "cap"), (5, 4, "guard")),
     "learning-agent": ((CAP, CAP, "cap"), (4, 3, "model")),
     "denied-agent": ((CAP, CAP, "cap"), (7, 6, "guard")),
     "healthy-agent": ((13, 12, "model"), (13, 12, "model")),
@@ -102,7 +102,7 @@ def test_the_demo_shows_what_the_guard_does(tmp_path: Path) -> None:
     code, output, errors = finished(tmp_path)
 
     assert (code, [model for model in MODELS if model not in output], "wrong" in errors) == (0, [], False), errors
-    assert "… `append_line` was called 8 times" in output
+    assert "… `append_line` was called 4 times" in output
     assert left_behind(tmp_path) == []
 
 
@@ -194,12 +194,12 @@ def test_the_config_at_the_top_level_guards(
         prompt="Do it.",
     )
 
-    assert (run.ended, run.requests, workshop.executed(), run.text.startswith(END_PREFIX)) == ("words", 9, 8, True)
+    assert (run.ended, run.requests, workshop.executed(), run.text.startswith(END_PREFIX)) == ("words", 5, 4, True)
     assert run.toolguard is not None
     assert {name: run.toolguard[name] for name in ("action", "detector", "count")} == {
         "action": "stop",
         "detector": "repeated-call",
-        "count": 8,
+        "count": 5,
     }
 
 
@@ -257,13 +257,13 @@ def test_rows_as_they_should_be_are_right() -> None:
     [
         (
             0,
-            lambda row: replace(row, ended="guard", executed=8),
-            "looping-agent, chat, observe: ended by guard after 8 executions, not by cap after 16",
+            lambda row: replace(row, ended="guard", executed=4),
+            "looping-agent, chat, observe: ended by guard after 4 executions, not by cap after 16",
         ),
         (
             1,
-            lambda row: replace(row, executed=9),
-            "looping-agent, chat, enforce: ended by guard after 9 executions, not by guard after 1 to 8",
+            lambda row: replace(row, executed=5),
+            "looping-agent, chat, enforce: ended by guard after 5 executions, not by guard after 1 to 4",
         ),
         (
             7,

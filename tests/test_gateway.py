@@ -27,9 +27,15 @@ HINT_3 = (
     "Calling it again will bring nothing new: use the result you have, do something else, or answer."
 )
 HINT_7 = HINT_3.replace("3 times", "7 times") + " The next one ends this run."
-END_8 = (
-    "[toolguard] This run was ended by the gateway: `read_file` was called 8 times with the same arguments and "
+END_4 = (
+    "[toolguard] This run was ended by the gateway: `read_file` was called 4 times with the same arguments and "
     "returned the same result each time. The agent was told and went on. Write a new message to continue."
+)
+END_7 = END_4.replace("4 times", "7 times")
+NOT_EXECUTED = (
+    "[toolguard] This call was not executed. `read_file` was called 4 times with the same arguments and returned the "
+    "same result each time. Calling it again will bring nothing new: use the result you have, do something else, or "
+    "answer."
 )
 
 
@@ -64,19 +70,39 @@ def test_without_the_guard_a_looping_agent_reaches_its_cap(bare: Gateway, dialec
 @every_dialect
 @both_forms
 def test_a_looping_agent_is_told_and_then_ended(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
-    """Eight executions, the end in words with a clean finish, no request to the provider for it."""
+    """Four executions: the fifth call is held back and asked for again within the same request of the client. Then
+    the end in words with a clean finish, no request to the provider for it."""
     run = guarded.run(dialect, "looping", stream=stream)
 
-    assert (run.ended, run.requests, len(run.executions), run.text) == ("words", 9, 8, END_8)
+    assert (run.ended, run.requests, len(run.executions), run.text) == ("words", 5, 4, END_4)
     assert run.finish == CLEAN_FINISH[dialect]
-    sent = [request.json for request in guarded.upstream.requests]
-    assert [texts_of_results(dialect, body) for body in sent] == [expected_results(number) for number in range(8)]
+    sent = [texts_of_results(dialect, request.json) for request in guarded.upstream.requests]
+    assert sent == [*(expected_results(number) for number in range(5)), [*expected_results(4), NOT_EXECUTED]]
+
+
+@pytest.fixture
+def unblocking(gateways: Gateways) -> Gateway:
+    """A proxy whose policy tells and ends, and holds nothing back in between."""
+    return gateways.get("unblocking", guardrails=[guardrail({"detectors": {"repeated-call": {"hint": 3, "stop": 8}}})])
+
+
+@every_dialect
+@both_forms
+def test_without_a_block_the_eighth_call_ends_the_run(unblocking: Gateway, dialect: Dialect, stream: bool) -> None:
+    """It is not handed over. Each answer is asked for once."""
+    run = unblocking.run(dialect, "looping", stream=stream)
+
+    assert (run.ended, run.requests, len(run.executions), run.text) == ("words", 8, 7, END_7)
+    assert run.finish == CLEAN_FINISH[dialect]
+    sent = [texts_of_results(dialect, request.json) for request in unblocking.upstream.requests]
+    assert sent == [expected_results(number) for number in range(8)]
 
 
 @every_dialect
 @both_forms
 def test_the_end_is_machine_readable(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
-    """The official client's parsed object carries the field, and the response the header."""
+    """The official client's parsed object carries the field, and the response the header where its headers were not
+    sent before the answer was judged."""
     run = guarded.run(dialect, "looping", stream=stream)
 
     assert run.toolguard is not None
@@ -86,12 +112,11 @@ def test_the_end_is_machine_readable(guarded: Gateway, dialect: Dialect, stream:
         "action": "stop",
         "detector": "repeated-call",
         "tool": "read_file",
-        "count": 8,
+        "count": 5,
         "decision_id": decision_id,
     }
-    assert run.headers["x-toolguard"] == (
-        f"action=stop; enforced=true; detector=repeated-call; tool=read_file; count=8; decision_id={decision_id}"
-    )
+    said = f"action=stop; enforced=true; detector=repeated-call; tool=read_file; count=5; decision_id={decision_id}"
+    assert run.headers.get("x-toolguard") == (None if stream else said)
     assert run.headers["x-litellm-applied-guardrails"] == "toolguard"
 
 
@@ -114,7 +139,7 @@ def test_over_litellms_bridges_it_ends_the_same(guarded: Gateway, dialect: Diale
     """The dialect of the client decides, not that of the provider."""
     run = guarded.run(dialect, "looping", kind=kind, stream=stream)
 
-    assert (run.ended, len(run.executions), run.text) == ("words", 8, END_8)
+    assert (run.ended, len(run.executions), run.text) == ("words", 4, END_4)
     assert run.toolguard is not None
 
 
@@ -126,7 +151,7 @@ def test_an_end_in_a_stream_cut_at_every_byte_is_the_same(guarded: Gateway) -> N
     finally:
         guarded.upstream.chunking, guarded.upstream.pause = None, 0.0
 
-    assert (run.ended, len(run.executions), run.text) == ("words", 8, END_8)
+    assert (run.ended, len(run.executions), run.text) == ("words", 4, END_4)
 
 
 # ----------------------------------------------------------------------------------------------------- healthy agents
@@ -263,9 +288,9 @@ def test_after_the_end_the_users_next_message_continues(guarded: Gateway, dialec
         dialect, "looping", stream=stream, history=ended.history, prompt="Then read it differently."
     )
 
-    assert (ended.ended, went_on.ended, went_on.requests) == ("words", "words", 9)
-    assert len(went_on.executions) == 8
-    assert len(guarded.upstream.requests) == 16
+    assert (ended.ended, went_on.ended, went_on.requests) == ("words", "words", 5)
+    assert len(went_on.executions) == 4
+    assert len(guarded.upstream.requests) == 12
 
 
 @every_dialect
@@ -277,7 +302,7 @@ def test_a_harness_that_nudges_for_ever_is_rejected(guarded: Gateway, dialect: D
         run = guarded.go_on(dialect, "looping", history=run.history, prompt="Go on with the task.")
         ends.append(run)
 
-    assert [(end.ended, len(end.executions)) for end in ends[:3]] == [("words", 8), ("words", 8), ("error", 0)]
+    assert [(end.ended, len(end.executions)) for end in ends[:3]] == [("words", 4), ("words", 4), ("error", 0)]
     assert ends[2].status == 400
     assert fields_of(ends[2])["code"] == "toolguard_rejected"
 
@@ -318,21 +343,41 @@ def test_a_guard_that_meets_a_loop_in_the_middle_tells_first(guarded: Gateway, d
 @every_dialect
 @both_forms
 def test_where_no_words_can_be_said_the_end_is_a_400(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
-    """A forced tool choice leaves no room for words; the body names code, detector, tool and count."""
+    """A forced tool choice leaves no room for words; the body names code, detector, tool and count. Of LiteLLM's errors
+    the one in a stream of messages carries no more than its sentence."""
     choice: Any = {"type": "any"} if dialect == "messages" else "required"
     run = guarded.run(dialect, "looping", stream=stream, extra={"tool_choice": choice})
 
-    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 8, 8)
+    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 4, 6)
+    assert run.error_body["error"]["message"].startswith(
+        "[toolguard] The request was rejected: `read_file` was called 4"
+    )
+    if stream and dialect == "messages":
+        return
     fields = fields_of(run)
     assert {name: fields[name] for name in ("code", "action", "detector", "tool", "count")} == {
         "code": "toolguard_rejected",
         "action": "reject",
         "detector": "repeated-call",
         "tool": "read_file",
-        "count": 8,
+        "count": 5,
     }
-    assert run.headers["x-toolguard"].startswith("action=reject; enforced=true; detector=repeated-call")
+    if not stream:
+        assert run.headers["x-toolguard"].startswith("action=reject; enforced=true; detector=repeated-call")
     assert run.headers["x-litellm-applied-guardrails"] == "toolguard"
+
+
+@every_dialect
+@both_forms
+def test_a_request_without_room_for_words_is_a_400(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
+    """Where the rounds themselves end the run, before the model is asked."""
+    choice: Any = {"type": "any"} if dialect == "messages" else "required"
+    options = {"tools": [RUN], "execute": refused, "extra": {"tool_choice": choice}}
+    run = guarded.run(dialect, "denied", stream=stream, **options)
+
+    assert (run.ended, run.status, len(run.executions), len(guarded.upstream.requests)) == ("error", 400, 6, 6)
+    assert (fields_of(run)["detector"], fields_of(run)["count"]) == ("denied-call", 6)
+    assert run.headers["x-toolguard"].startswith("action=reject; enforced=true; detector=denied-call")
 
 
 # ------------------------------------------------------------------------------------------------ observing, recording
@@ -366,30 +411,32 @@ def test_guardrail_and_callback_together_judge_once(gateways: Gateways, dialect:
     before = len(both.rows())
     run = both.run(dialect, "looping")
 
-    assert (run.ended, len(run.executions), run.headers["x-litellm-applied-guardrails"]) == ("words", 5, "toolguard")
+    assert (run.ended, len(run.executions), run.headers["x-litellm-applied-guardrails"]) == ("words", 3, "toolguard")
+    assert len(both.upstream.requests) == 5
     results = texts_of_results(dialect, both.upstream.requests[-1].json)
     assert [text.count(notes.MARK) for text in results] == [0, 0, 1, 1]
     rows = settled_rows(both, before + 6)[before:]
-    assert [len(row["information"] or []) for row in rows] == [0, 0, 0, 1, 1, 1]
+    # The first sample of the fourth request, with its note and its end; neither the second nor the last words.
+    assert sorted(len(row["information"] or []) for row in rows) == [0, 0, 0, 0, 0, 2]
 
 
 @every_dialect
 @both_forms
 def test_every_decision_is_recorded_without_content(guarded: Gateway, dialect: Dialect, stream: bool) -> None:
-    """LiteLLM's guardrail information names action, detector, tool and count; the stop's row costs nothing."""
+    """LiteLLM's guardrail information names action, detector, tool and count; the last words cost nothing."""
     before = len(guarded.rows())
     guarded.run(dialect, "looping", stream=stream)
 
-    rows = settled_rows(guarded, before + 9)[before:]
+    rows = settled_rows(guarded, before + 7)[before:]
     told = [row["information"][0] for row in rows if row["information"]]
     answers = [entry["guardrail_response"] for entry in told]
     assert [(answer["action"], answer["detector"], answer["tool"], answer["count"]) for answer in answers] == [
         ("hint", "repeated-call", "read_file", 3),
-        ("hint", "repeated-call", "read_file", 7),
-        ("stop", "repeated-call", "read_file", 8),
+        ("stop", "repeated-call", "read_file", 5),
     ]
-    assert [entry["guardrail_status"] for entry in told] == ["guardrail_flagged"] * 2 + ["guardrail_intervened"]
-    assert (rows[-1]["status"], rows[-1]["cost"]) == ("success", 0.0)
+    assert [entry["guardrail_status"] for entry in told] == ["guardrail_flagged", "guardrail_intervened"]
+    assert {row["status"] for row in rows} == {"success"}
+    assert sorted(row["total_tokens"] for row in rows) == [0, *[18] * 6]
     assert "notes.txt" not in json.dumps(told)
     assert "output of" not in json.dumps(told)
 
@@ -397,9 +444,10 @@ def test_every_decision_is_recorded_without_content(guarded: Gateway, dialect: D
 def test_a_rejection_is_recorded_in_the_failure_row(guarded: Gateway) -> None:
     """A 400 is no less a decision than a stop."""
     before = len(guarded.rows())
-    guarded.run("chat", "looping", extra={"tool_choice": "required"})
+    options = {"tools": [RUN], "execute": refused, "extra": {"tool_choice": "required"}}
+    guarded.run("chat", "denied", **options)
 
-    rows = settled_rows(guarded, before + 9)[before:]
+    rows = settled_rows(guarded, before + 7)[before:]
     assert rows[-1]["status"] == "failure"
     assert rows[-1]["information"][0]["guardrail_response"]["action"] == "reject"
 

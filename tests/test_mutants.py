@@ -44,6 +44,18 @@ MUTANTS = {
         "proxy.py",
         'if ruling is None or ruling.action != "stop":',
         "if True:",
+        "test_a_denied_agent_is_ended_at_the_sixth_refusal[whole-responses]",
+    ),
+    "no answer is judged": Mutant(
+        "session.py",
+        "if not isinstance(verdict, Objection) or not enforced:",
+        "if True:",
+        "test_a_looping_agent_is_told_and_then_ended[streamed-messages]",
+    ),
+    "nobody is asked a second time": Mutant(
+        "session.py",
+        "return len(held) < policy.block_samples and len(held) + 1 < policy.max_samples",
+        "return False",
         "test_a_looping_agent_is_told_and_then_ended[whole-responses]",
     ),
     "input of the user resets nothing": Mutant(

@@ -82,7 +82,7 @@ _ALL_ITS_WORK: Final = Expected("model", HEALTHY_CALLS, HEALTHY_CALLS)
 
 
 def _looping(dialect: AgentDialect, *, stream: bool) -> Scenario:
-    enforced = Expected("guard", 1, 8)
+    enforced = Expected("guard", 1, 4)
     return Scenario("looping-agent", dialect, stream, (APPEND_LINE,), "Note what we decided.", _UNTIL_THE_CAP, enforced)
 
 
