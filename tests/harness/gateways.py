@@ -42,7 +42,7 @@ class Recorder(CustomLogger):
         kept = {"status": status, "information": row.get("guardrail_information"), "cost": row.get("response_cost")}
         kept |= {name: row.get(name) for name in ("id", "call_type", "model_group", "total_tokens")}
         kept |= {"key": about.get("user_api_key_hash"), "alias": about.get("user_api_key_alias")}
-        kept |= {"call_id": kwargs.get("litellm_call_id")}
+        kept |= {"call_id": kwargs.get("litellm_call_id"), "about": str(row.get("messages"))[:300]}
         with open(os.environ["RECORDER_FILE"], "a") as file:
             file.write(json.dumps(kept, default=str) + "\\n")
 
