@@ -38,10 +38,11 @@ class Recorder(CustomLogger):
 
     def write(self, status, kwargs):
         row = kwargs.get("standard_logging_object") or {}
-        names = {"information": "guardrail_information", "cost": "response_cost"}
-        names |= {name: name for name in ("total_tokens", "model_group", "id")}
-        kept = {"status": status, **{name: row.get(key) for name, key in names.items()}}
-        kept["key"] = (row.get("metadata") or {}).get("user_api_key_hash")
+        about = row.get("metadata") or {}
+        kept = {"status": status, "information": row.get("guardrail_information"), "cost": row.get("response_cost")}
+        kept |= {name: row.get(name) for name in ("id", "call_type", "model_group", "total_tokens")}
+        kept |= {"key": about.get("user_api_key_hash"), "alias": about.get("user_api_key_alias")}
+        kept |= {"call_id": kwargs.get("litellm_call_id"), "about": str(row.get("messages"))[:300]}
         with open(os.environ["RECORDER_FILE"], "a") as file:
             file.write(json.dumps(kept, default=str) + "\\n")
 
@@ -122,13 +123,21 @@ class Gateways:
         callbacks: list[str] | None = None,
         files: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        general_settings: dict[str, Any] | None = None,
+        router_settings: dict[str, Any] | None = None,
     ) -> Gateway:
         """The proxy of this name, started with the given config when it is first asked for."""
         if name not in self.started:
             workdir = self.folder / name
             workdir.mkdir()
             settings = {"callbacks": ["recorder.recorder", *(callbacks or [])]}
-            made = config(self.upstream.url, guardrails=guardrails, litellm_settings=settings)
+            made = config(
+                self.upstream.url,
+                guardrails=guardrails,
+                litellm_settings=settings,
+                general_settings=general_settings,
+                router_settings=router_settings,
+            )
             variables = {"RECORDER_FILE": str(workdir / "rows.jsonl"), **(env or {})}
             started = start_proxy(
                 made, workdir=workdir, files={"recorder.py": RECORDER, **(files or {})}, env=variables

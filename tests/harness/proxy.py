@@ -26,6 +26,8 @@ def config(
     *,
     guardrails: list[dict[str, Any]] | None = None,
     litellm_settings: dict[str, Any] | None = None,
+    general_settings: dict[str, Any] | None = None,
+    router_settings: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A proxy configuration over a scripted upstream.
 
@@ -34,10 +36,10 @@ def config(
     deployments = [_deployment(kind, behaviour, upstream_url) for kind in _NATIVE for behaviour in BEHAVIOURS]
     made: dict[str, Any] = {
         "model_list": deployments,
-        "general_settings": {"master_key": f"sk-{secrets.token_hex(24)}"},
+        "general_settings": {"master_key": f"sk-{secrets.token_hex(24)}", **(general_settings or {})},
         "litellm_settings": {"num_retries": 0, "drop_params": True, **(litellm_settings or {})},
         # One 404 or 401 takes a deployment out of service for seconds, with which the next test would meet no model.
-        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True, **(router_settings or {})},
     }
     return {**made, "guardrails": guardrails} if guardrails else made
 
