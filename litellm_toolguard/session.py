@@ -27,7 +27,7 @@ from litellm_toolguard.evidence import JudgedRound, ProposedCall, proposed_call
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
-from litellm_toolguard.transcript import Round
+from litellm_toolguard.transcript import Dialect, Round
 
 EndKind: TypeAlias = Literal["ask", "stop", "reject"]
 
@@ -177,6 +177,18 @@ def _held(watch: Watch, reply: Reply, objection: Objection) -> Held | None:
 Judged: TypeAlias = Objection | Literal["clean", "empty", "unread"]
 
 
+def _is_refused(dialect: Dialect, answer: Mapping[str, Any]) -> bool:
+    """Whether the provider refused to answer, or failed in the middle of it: nothing of that is an answer."""
+    if dialect == "messages":
+        return answer.get("stop_reason") == "refusal"
+    if dialect == "responses":
+        why = answer.get("incomplete_details") or {}
+        filtered = isinstance(why, Mapping) and why.get("reason") == "content_filter"
+        return filtered or answer.get("status") == "failed"
+    choices = [choice for choice in answer.get("choices") or () if isinstance(choice, Mapping)]
+    return any(choice.get("finish_reason") == "content_filter" for choice in choices)
+
+
 def _judge(watch: Watch, reply: Reply) -> Judged:
     """The objection to an answer, or what else it is: clean, without a call or a word, or not to be read."""
     if not isinstance(reply, Proposal):
@@ -189,6 +201,8 @@ def _judge(watch: Watch, reply: Reply) -> Judged:
     # One choice that trips holds back all of them: the client may take any.
     if objections:
         return objections[0]
+    if _is_refused(watch.standing.dialect, reply.answer):
+        return "empty"
     return next((kind for kind in ("unread", "empty") if kind in found), "clean")
 
 
