@@ -27,7 +27,7 @@ from litellm_toolguard.evidence import JudgedRound, ProposedCall, Reader, propos
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
-from litellm_toolguard.transcript import Round
+from litellm_toolguard.transcript import Dialect, Round
 
 EndKind: TypeAlias = Literal["ask", "stop", "reject"]
 
@@ -210,7 +210,10 @@ def look(standing: Standing, answer: Mapping[str, Any]) -> Seen:
     dialect = standing.dialect
     choices = answered(dialect, answer)
     can_be_held = len(choices) == 1 and not_executed(dialect, choices[0], "") is not None
-    return Seen(tuple(_look_at(standing, items) for items in choices), can_be_held)
+    seen = tuple(_look_at(standing, items) for items in choices)
+    if _is_refused(dialect, answer):
+        seen = tuple(Choice("empty") if choice.kind == "clean" else choice for choice in seen)
+    return Seen(seen, can_be_held)
 
 
 def _look_at(standing: Standing, items: Sequence[Any]) -> Choice:
@@ -228,6 +231,18 @@ def _look_at_round(reader: Reader, event: Round) -> JudgedRound:
     """What the provider ran has run and is counted; what the client would run stays unread."""
     step = reader.step(event) if event.exchanges[0].call.executed_by == "provider" else None
     return step if isinstance(step, JudgedRound) else reader.look(event)
+
+
+def _is_refused(dialect: Dialect, answer: Mapping[str, Any]) -> bool:
+    """Whether the provider refused to answer, or failed in the middle of it: nothing of that is an answer."""
+    if dialect == "messages":
+        return answer.get("stop_reason") == "refusal"
+    if dialect == "responses":
+        why = answer.get("incomplete_details") or {}
+        filtered = isinstance(why, Mapping) and why.get("reason") == "content_filter"
+        return filtered or answer.get("status") == "failed"
+    choices = [choice for choice in answer.get("choices") or () if isinstance(choice, Mapping)]
+    return any(choice.get("finish_reason") == "content_filter" for choice in choices)
 
 
 def _judge(watch: Watch, reply: Reply) -> Judged:

@@ -40,12 +40,12 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 CLEAN_FINISH = {"chat": "stop", "messages": "end_turn", "responses": "completed"}
 LOOP = Calls([("read_file", {"path": "notes.txt"})])
 ENDED = f"{notes.END_PREFIX}`read_file` was called 4 times"
-LADDER = {"hint": 3, "block": 5, "stop": 8}
 RUNGS = {
     "ask_*": {"hint": 3, "ask": 5, "stop": 8},
     "reject_*": {"hint": 3, "reject": 5},
     "stop_*": {"hint": 3, "stop": 5},
 }
+FAILURES = {"500": Failure(500), "429": Failure(429), "empty": Words(""), "broken": Cut(Words(), 3)}
 
 # A guardrail of somebody else, behind the guard: it writes down what it is given.
 WITNESS = """
@@ -114,13 +114,11 @@ def run(gateway: Gateway, dialect: Dialect, behaviour: str, *, guard: str = "usu
 
 @every_dialect
 @both_forms
-def test_a_call_that_is_held_back_does_not_run(
-    guarded: Gateway, tmp_path: Path, dialect: Dialect, stream: bool
-) -> None:
+def test_a_blocked_call_does_not_run(guarded: Gateway, tmp_path: Path, dialect: Dialect, stream: bool) -> None:
     """The tool leaves a line each time. The model thinks again at the second sample, and its words arrive."""
     file = tmp_path / "lines.txt"
 
-    def append(_name: str, arguments: Mapping[str, Any]) -> ToolOutput:
+    def append(_: str, arguments: Mapping[str, Any]) -> ToolOutput:
         with file.open("a", encoding="utf-8") as opened:
             opened.write(f"{arguments['path']}\n")
         return ToolOutput("appended")
@@ -206,9 +204,7 @@ def without_ids(line: str) -> str:
 
 @every_dialect
 @both_forms
-@pytest.mark.parametrize(
-    "failure", [Failure(500), Failure(429), Words(""), Cut(Words(), 3)], ids=lambda each: str(each)[:14]
-)
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 def test_a_second_sample_that_fails_ends_the_run_in_words(
     guarded: Gateway, dialect: Dialect, stream: bool, failure: Reply
 ) -> None:
@@ -355,7 +351,7 @@ def test_a_held_stream_shows_signs_of_life(answering: Gateway, dialect: Dialect)
 @every_dialect
 @both_forms
 def test_both_samples_are_logged(answering: Gateway, dialect: Dialect, stream: bool) -> None:
-    """Each with its own call id, under the caller's key and the model's public name; retries of a router add none."""
+    """Each with its own call id, under the caller's key and the model's public name."""
     told(answering, dialect, name := f"billed, {dialect}, {stream}")
     settled(answering, name, 1)
     with script(answering, LOOP, Words()):
