@@ -56,7 +56,8 @@ def rungs(preset: policy.Preset) -> dict[str, int]:
     for detector, ladder in ladders.items():
         for name, at in ladder.items():
             nested = at if isinstance(at, dict) else {"": at}
-            found |= {".".join(filter(None, (detector, name, inner))): limit for inner, limit in nested.items()}
+            limits = {inner: limit for inner, limit in nested.items() if not isinstance(limit, bool)}
+            found |= {".".join(filter(None, (detector, name, inner))): limit for inner, limit in limits.items()}
     return found
 
 

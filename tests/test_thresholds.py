@@ -11,7 +11,7 @@ import pytest
 
 from litellm_toolguard import policy
 from litellm_toolguard.errors import ConfigError
-from litellm_toolguard.policy import DETECTORS
+from litellm_toolguard.policy import DETECTORS, Policy
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
@@ -19,7 +19,13 @@ from tests.mutants import Change, broken, constant, constants, line, numbers, ru
 from tests.verdict_cases import Case, cases
 
 PRESET: policy.Preset = "balanced"
-MODULES = [f"detectors.{name.replace('-', '_')}" for name in DETECTORS] + ["detectors.recovery", "evidence", "engine", "proposals", "walk"]
+MODULES = [f"detectors.{name.replace('-', '_')}" for name in DETECTORS] + [
+    "detectors.recovery",
+    "evidence",
+    "engine",
+    "proposals",
+    "walk",
+]
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,10 @@ NUMBERS: dict[str, dict[Any, str]] = {
         1: "same-answer: one word is too little",
         3: "same-answer: two words are an answer",
     },
+    "detectors.denied_call._COMMAND_WORDS": {
+        5: "denied-call: the target of a command stands within its first six words",
+        7: "denied-call: what stands behind six words",
+    },
     "detectors.stuck_range._TEXT_CHARS": {
         399: "stuck-range: what stands within the first four hundred characters",
         401: "stuck-range: what stands one character further on",
@@ -157,6 +167,10 @@ MEMBERS = {
         "succeeded": "repeated-call: eight equal reads [messages]",
         "unclear": "repeated-call: eight equal reads [chat]",
         "unknown_tool": "repeated-call: the same name that is not there is a repeat",
+    },
+    "detectors.repeated_call._NEVER_RAN": {
+        "cancelled": "repeated-call: a message of which nothing ever runs",
+        "pending": "repeated-call: a call without a result beside one that never runs",
     },
     "detectors.same_answer._SILENT_ROLES": {
         "write": "same-answer: what writes says the same every time",
@@ -251,7 +265,21 @@ def test_a_store_keeps_a_hundred_thousand_facts_for_a_day() -> None:
     assert not store.counts("t", [b"\x00\x00\x00\x01"])
 
 
-OF_POLICY_AND_STORE = {"policy.MAX_LIMIT", "policy.FACTS_MAX_ENTRIES", "policy.FACTS_TTL_S"}
+def test_samples_are_bounded() -> None:
+    """One further sample after a block, four in all, sixteen at most: each is paid for."""
+    assert (Policy().block_samples, Policy().max_samples, Policy().stream.keep_alive_s) == (1, 4, 15)
+    assert load_policy({"block_samples": 15, "max_samples": 16}) is not None
+    for wrong in ({"block_samples": 16}, {"block_samples": -1}, {"max_samples": 17}, {"max_samples": 0}):
+        with pytest.raises(ConfigError):
+            load_policy(wrong)
+
+
+OF_POLICY_AND_STORE = {
+    *("policy.MAX_LIMIT", "policy.MAX_SAMPLES", "policy.FACTS_MAX_ENTRIES", "policy.FACTS_TTL_S"),
+    # How long and how often a store works at a time; it changes nothing that is said.
+    *("policy.FACTS_REFRESH_SHARE", "policy.FACTS_PURGE_EVERY", "policy.FACTS_PURGE_MAX"),
+    *("policy.STORE_READ_WAIT_MS", "policy.STORE_WRITE_WAIT_MS"),
+}
 
 # ---------------------------------------------------------------------------------------------------------------- lines
 
@@ -283,7 +311,7 @@ LINES = {
     ),
     "the user empties no more than an event": (
         *("walk:Walk._add_input", "DETECTORS if step.by_user else CLEARED_BY_EVENTS", "CLEARED_BY_EVENTS"),
-        "denied-call: after new input of the user",
+        "denied-call: after new input of the user a denied call",
     ),
     "a nudge after an end is new input": (
         *("evidence:Reader._input", "if self._after_end and words in self._seen_after_end:", "if False:"),
@@ -419,7 +447,7 @@ LINES = {
         "repeated-call: what the user says in a rejection",
     ),
     "polls are repeats": (
-        *("detectors.repeated_call:_counts", ' and member.judged.role != "wait"', ""),
+        *("detectors.repeated_call:_counts", ' and judged.role != "wait"', ""),
         "repeated-call: a short poll with the same answer",
     ),
     "a repeat beside something new counts": (
@@ -526,7 +554,7 @@ LINES = {
         "denied-call: a success of the tool between two denials",
     ),
     "words of the user do not steer the tool": (
-        *("detectors.recovery:works", " or outcome.user_words", ""),
+        *("detectors.recovery:works", " or exchange.steered", ""),
         "denied-call: a rejection with words of the user ends",
     ),
     "an unclear text is no success": (
@@ -581,6 +609,109 @@ LINES = {
     "a budget is forgotten in quiet rounds": (
         *("detectors.call_budget:fold", "replace(streak, touched=judged.index)", "streak"),
         "call-budget: quiet rounds do not refill it",
+    ),
+    # Notes that are owed, and what never ran.
+    "a note that was left out is forgotten": (
+        *("walk:_is_due", " or raised.streak.instance in owed", ""),
+        "repeated-call: two reads in turns are both told",
+    ),
+    "a canned reply steers": (
+        *("evidence:JudgedExchange.steered", " and not self.again", ""),
+        "repeated-call: a canned reply in the user's place",
+    ),
+    "what never runs is never a repeat": (
+        *("detectors.repeated_call:_counts", "(idle and judged.again)", "False"),
+        "repeated-call: a message of which nothing ever runs",
+    ),
+    "what is called off once is a repeat": (
+        *("detectors.repeated_call:_counts", "idle and judged.again", "idle"),
+        "repeated-call: a message of which nothing ever runs",
+    ),
+    # Ends that came before their round ran.
+    "an end before the round belongs to nothing": (
+        *("walk:Raised.near_a_rung", "self.streak.count + 1", "self.streak.count"),
+        "turns: ends of the round that would have been the last",
+    ),
+    "only the end is a rung": (
+        *("walk:Raised.near_a_rung", "(ladder.block, ladder.ask, ladder.end)", "(ladder.end,)"),
+        "turns: ends that came before the round ran",
+    ),
+    "an end for a refused call belongs to nothing": (
+        *("walk:Walk._add_end", "near | denied", "near"),
+        "turns: ends for a refused call that is sent again",
+    ),
+    # Proposals.
+    "a refused call is never held back": (
+        *("proposals:_objections", "call.key in walk.refused", "False"),
+        "denied-call: a call that the user refused is held back",
+    ),
+    "a policy cannot let a refused call through": (
+        *("proposals:_resend", "raised.ladder.block_resend", "True"),
+        "denied-call: a refused call is let through where the policy says so",
+    ),
+    "an exempt tool is not exempt when it is refused": (
+        *("proposals:_resend", " and not raised.allowed", ""),
+        "denied-call: a refused call of a tool that is exempt",
+    ),
+    "a refused call is held back whatever its ladder says": (
+        *("proposals:_resend", '_rung(raised.ladder, count) or "block"', '"block"'),
+        "denied-call: a refused call is asked about",
+    ),
+    "a new call saves a refused one": (
+        *("proposals:_resend", "alone=True", "alone=False"),
+        "denied-call: a refused call is held back beside a new one",
+    ),
+    "a refusal stands for ever": (
+        *("walk:Walk._add_round", "refused if works else", "refused if False else"),
+        "denied-call: after something else worked",
+    ),
+    "only a marked success ends a refusal": (
+        *("walk:Walk._add_round", '("succeeded", "unclear")', '("succeeded",)'),
+        "denied-call: after something else worked [chat]",
+    ),
+    "new input of the user does not lift a refusal": (
+        *("walk:Walk._add_input", "self.refused = [digest", "_ = [digest"),
+        "denied-call: after new input of the user the refused call",
+    ),
+    "a rejection with words of the user stands": (
+        *("walk:_is_final", " and not judged.steered", ""),
+        "denied-call: a rejection with words of the user is no refusal",
+    ),
+    "a new call is known before it ran": (
+        *("proposals:_would_raise", "batch_is_novel and", "False and"),
+        "call-budget: beside a new call a budget",
+    ),
+    "a budget waits for what a new call brings": (
+        *("proposals:_foretells", 'streak.key.detector != "call-budget"', "True"),
+        "call-budget: a proposed call beyond the budget",
+    ),
+    "one call that trips holds back the batch": (
+        *("proposals:judge_proposal", "found and all(found)", "flat"),
+        "repeated-call: a proposed batch with a call in it that is no loop",
+    ),
+    "what is proposed is held back without a note": (
+        *("proposals:_objection", "(raised.allowed or _is_told(walk, streak, stored))", "True"),
+        "repeated-call: a proposed call is held back only behind a note",
+    ),
+    "what is allowed is held back": (
+        *("proposals:_objections", " and not objection.allowed", ""),
+        "repeated-call: a proposed call that the policy allows",
+    ),
+    "a proposed experiment is the same failure": (
+        *("proposals:_a_member", "not call.rerun and ", ""),
+        "failing: a proposed test after an edit",
+    ),
+    "another call of the tool fails alike": (
+        *("proposals:_a_member", "judged.key == call.key and ", ""),
+        "failing: a proposed call that worked before",
+    ),
+    "any call closes a lap": (
+        *("proposals:_closes_a_lap", "== sorted(each.key for each in calls)", "!= []"),
+        "call-cycle: another call in place of the last",
+    ),
+    "no call closes a lap": (
+        *("proposals:_closes_a_lap", "index - period or", "index or"),
+        "call-cycle: the call that would close one lap too many",
     ),
     "a budget counts rounds": (
         *("detectors.call_budget:fold", ", by=len(group)", ""),
