@@ -73,6 +73,11 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def _place(index: Any, otherwise: int) -> int:
+    """Where a part belongs; parts may begin in another order than they stand in."""
+    return index if isinstance(index, int) else otherwise
+
+
 # --------------------------------------------------------------------------------------------------------------- chat
 
 
@@ -156,12 +161,12 @@ class _Chat:
 class _Messages:
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
-        self._blocks: dict[Any, dict[str, Any]] = {}
-        self._json: dict[Any, str] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._json: dict[int, str] = {}
         self._over = False
 
     def feed(self, event: Mapping[str, Any]) -> None:
-        kind, index = event.get("type"), event.get("index")
+        kind, index = event.get("type"), _place(event.get("index"), len(self._blocks))
         if kind == "message_start" and isinstance(event.get("message"), dict):
             self._message = dict(event["message"])
         elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
@@ -173,7 +178,7 @@ class _Messages:
         elif kind == "message_stop":
             self._over = True
 
-    def _delta(self, index: Any, delta: Mapping[str, Any]) -> None:
+    def _delta(self, index: int, delta: Mapping[str, Any]) -> None:
         block, kind = self._blocks[index], delta.get("type")
         if kind == "input_json_delta":
             self._json[index] = self._json.get(index, "") + str(delta.get("partial_json") or "")
@@ -185,9 +190,9 @@ class _Messages:
     def answer(self) -> Mapping[str, Any] | None:
         if not self._over:
             return None
-        return {**self._message, "content": [self._block(index) for index in self._blocks]}
+        return {**self._message, "content": [self._block(index) for index in sorted(self._blocks)]}
 
-    def _block(self, index: Any) -> dict[str, Any]:
+    def _block(self, index: int) -> dict[str, Any]:
         text = self._json.get(index)
         if not text:
             return self._blocks[index]
@@ -206,20 +211,21 @@ _LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "r
 
 class _Responses:
     def __init__(self) -> None:
-        self._items: dict[Any, Any] = {}
+        self._items: dict[int, Any] = {}
         self._last: Mapping[str, Any] | None = None
 
     def feed(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
         if kind == "response.output_item.done" and isinstance(event.get("item"), dict):
-            self._items[event.get("output_index", len(self._items))] = event["item"]
-        elif kind in _LAST_EVENTS and isinstance(event.get("response"), dict):
+            self._items[_place(event.get("output_index"), len(self._items))] = event["item"]
+        elif isinstance(kind, str) and kind in _LAST_EVENTS and isinstance(event.get("response"), dict):
             self._last = event["response"]
 
     def answer(self) -> Mapping[str, Any] | None:
         if self._last is None:
             return None
-        return {**self._last, "output": self._last.get("output") or list(self._items.values())}
+        items = [self._items[place] for place in sorted(self._items)]
+        return {**self._last, "output": self._last.get("output") or items}
 
 
 _ASSEMBLERS: Final[Mapping[Dialect, type[Assembler]]] = {"chat": _Chat, "messages": _Messages, "responses": _Responses}
