@@ -33,7 +33,8 @@ from tests.conversation import DIALECTS, Conversation, Step, expand, live
 FOLDER = Path(__file__).parent / "cases"
 # The detector that a line means where it names none; the other files are named like their detector.
 _DETECTORS = {
-    **{"turns": "repeated-call", "operator-texts": "denied-call", "denied-resend": "denied-call"},
+    "turns": "repeated-call",
+    "operator-texts": "denied-call",
     **dict.fromkeys(("failing", "situations", "repeated-call"), ""),
 }
 
