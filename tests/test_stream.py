@@ -18,7 +18,7 @@ from tests.harness import upstream
 
 CALLS = upstream.Calls([("look_up", {"place": "Ä 🦊 \n\u2028", "n": 1.5}), ("wait", {}), ("look_up", {"place": "b"})])
 WORDS = upstream.Words("Täglich 9–17 Uhr: 🦊\r\n\ndata: no event")
-REPLIES = {"calls": CALLS, "words": WORDS}
+REPLIES: Mapping[str, upstream.Reply] = {"calls": CALLS, "words": WORDS}
 MAKE: Mapping[Dialect, Any] = {
     "chat": upstream._chat_answer,
     "messages": upstream._message_answer,
