@@ -211,7 +211,7 @@ def look(standing: Standing, answer: Mapping[str, Any]) -> Seen:
     choices = answered(dialect, answer)
     can_be_held = len(choices) == 1 and not_executed(dialect, choices[0], "") is not None
     seen = tuple(_look_at(standing, items) for items in choices)
-    if _is_refused(dialect, answer):
+    if choices and _is_refused(dialect, answer):
         seen = tuple(Choice("empty") if choice.kind == "clean" else choice for choice in seen)
     return Seen(seen, can_be_held)
 
@@ -241,8 +241,9 @@ def _is_refused(dialect: Dialect, answer: Mapping[str, Any]) -> bool:
         why = answer.get("incomplete_details") or {}
         filtered = isinstance(why, Mapping) and why.get("reason") == "content_filter"
         return filtered or answer.get("status") == "failed"
-    choices = [choice for choice in answer.get("choices") or () if isinstance(choice, Mapping)]
-    return any(choice.get("finish_reason") == "content_filter" for choice in choices)
+    choices = answer.get("choices")
+    reasons = [each.get("finish_reason") for each in choices if isinstance(each, Mapping)] if choices else []
+    return "content_filter" in reasons
 
 
 def _judge(watch: Watch, reply: Reply) -> Judged:
@@ -309,7 +310,7 @@ def _says_something(items: Sequence[Any]) -> bool:
         if isinstance(value, str) and value.strip():
             return True
         if isinstance(value, list):
-            pending += [part.get("text") or part.get("refusal") for part in value if isinstance(part, Mapping)]
+            pending += [part.get("text") for part in value if isinstance(part, Mapping)]
     return False
 
 
