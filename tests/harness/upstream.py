@@ -91,9 +91,13 @@ class Gate:
     def passes(self, reader: socket.socket) -> bool:
         """Wait until the gate lets one event through; False when the reader goes away first."""
         self.reached.set()
-        ready, _, _ = select.select([self._upstream, reader], [], [])
-        if self._upstream in ready:
-            return bool(self._upstream.recv(1))
+        try:
+            ready, _, _ = select.select([self._upstream, reader], [], [])
+            if self._upstream in ready:
+                return bool(self._upstream.recv(1))
+        # The test is over and has closed the gate.
+        except (OSError, ValueError):
+            return False
         self.left.set()
         return False
 
@@ -310,6 +314,7 @@ def _chat_events(answer: Mapping[str, Any], body: Body) -> Iterator[bytes]:
     for index, choice in enumerate(answer["choices"]):
         for delta in _chat_deltas(choice["message"]):
             yield _sse({**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+    for index, choice in enumerate(answer["choices"]):
         yield _sse({**head, "choices": [{"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}]})
     if (body.get("stream_options") or {}).get("include_usage"):
         yield _sse({**head, "choices": [], "usage": answer["usage"]})
