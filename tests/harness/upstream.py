@@ -68,7 +68,7 @@ class Gate:
     """What an answer waits for: each event of its stream, or the whole of one that is not streamed.
 
     Attributes:
-        reached: an answer has come to the gate.
+        reached: an answer has come to the gate and was not let through.
         left: the reader has gone away while an answer waited.
     """
 
@@ -90,8 +90,9 @@ class Gate:
 
     def passes(self, reader: socket.socket) -> bool:
         """Wait until the gate lets one event through; False when the reader goes away first."""
-        self.reached.set()
         try:
+            if not select.select([self._upstream], [], [], 0)[0]:
+                self.reached.set()
             ready, _, _ = select.select([self._upstream, reader], [], [])
             if self._upstream in ready:
                 return bool(self._upstream.recv(1))
