@@ -74,7 +74,6 @@ class Recorder:
         self._path = path
         self._policy = policy
         self._lock = Lock()
-        self._torn = False
         self._file = _opened(path)
         self.secret = b"" if policy.record_content else _secret(path.with_name(path.name + KEY_SUFFIX))
         self._begin()
@@ -138,6 +137,8 @@ class Recorder:
         self._run = secrets.token_hex(6)
         self._number = 0
         self._begun = False
+        self._size = 0
+        self._torn = False
         self._ends: OrderedDict[tuple[str, str, bytes], tuple[str, int]] = OrderedDict()
 
     def _name(self) -> str:
@@ -152,9 +153,14 @@ class Recorder:
             os.close(self._file)
             self._file = again
             self._begin()
-        elif held.st_size == 0:
+        elif held.st_size < self._size:
+            # Another worker may have begun it anew already.
             self._begin()
+        held = os.fstat(self._file)
+        self._size = held.st_size
         if not self._begun:
+            # Whoever wrote last may have died within a row.
+            self._torn = held.st_size > 0 and os.pread(self._file, 1, held.st_size - 1) != b"\n"
             self._write(
                 {
                     recording.KIND: "recording",
@@ -190,8 +196,12 @@ class Recorder:
         self._torn = False
 
 
+# Without waiting: a pipe that nobody reads is refused, and does not hang the start.
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
 def _opened(path: Path) -> int:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), _PRIVATE)
+    file = os.open(path, _FLAGS, _PRIVATE)
     try:
         _check_private(os.fstat(file))
     except OSError:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litellm_toolguard import gate, recording
@@ -135,6 +135,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------------ evidence
 
 
+@settings(deadline=None)
 @given(st.data(), dialects, policies)
 def test_evidence_that_was_written_down_is_decided_alike(data: st.DataObject, dialect: Dialect, policy: Policy) -> None:
     """Every generated history, at its end and in its middle, with and without a secret."""
@@ -422,6 +423,33 @@ def test_a_row_that_was_torn_off_spoils_no_other(tmp_path: Path, monkeypatch: py
     assert "stop" in [action for action, *_ in seen(json.loads(result.stdout)["transcripts"])]
 
 
+def test_a_start_behind_a_row_that_was_torn_off_begins_a_line(tmp_path: Path) -> None:
+    """Its writer died within the row."""
+    path = tmp_path / "r.jsonl"
+    Live(path).run("chat", WORK)
+    with path.open("ab") as file:
+        file.write(b'{"row": "requ')
+    live = Live(path)
+    live.run("chat", LOOP)
+
+    result = replay(path, "--format", "json")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert "stop" in [action for action, *_ in seen(json.loads(result.stdout)["transcripts"])]
+
+
+def test_one_who_did_not_empty_the_file_sees_that_it_was(tmp_path: Path) -> None:
+    """The other writer has begun it anew before."""
+    path = tmp_path / "r.jsonl"
+    one, other = Live(path), Live(path)
+    one.run("chat", LOOP)
+    other.run("chat", WORK)
+    os.truncate(path, 0)
+    one.run("chat", LOOP[:1])
+    other.run("chat", WORK)
+
+    assert replayed(path)
+
+
 WRITER = """
 import sys
 from pathlib import Path
@@ -449,9 +477,9 @@ def test_two_processes_write_one_file(tmp_path: Path) -> None:
     assert path.with_name(path.name + KEY_SUFFIX).stat().st_size == 32
 
 
-@pytest.mark.parametrize("fault", ["folder", "mode", "key", "directory"])
+@pytest.mark.parametrize("fault", ["folder", "mode", "key", "directory", "pipe"])
 def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path, fault: str) -> None:
-    """A missing folder, a file that others may read, a key that is none, a directory."""
+    """A missing folder, a file that others may read, a key that is none, a directory, a pipe."""
     path = tmp_path / "r.jsonl"
     if fault == "mode":
         path.touch(mode=0o600)
@@ -460,6 +488,8 @@ def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path, fault: str) -> N
         path.with_name(path.name + KEY_SUFFIX).touch(mode=0o600)
     elif fault == "directory":
         path.mkdir()
+    elif fault == "pipe":
+        os.mkfifo(path, mode=0o600)
     else:
         path = tmp_path / "none" / "r.jsonl"
 
