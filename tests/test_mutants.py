@@ -60,7 +60,7 @@ MUTANTS = {
     ),
     "input of the user resets nothing": Mutant(
         "evidence.py",
-        "return Cleared(by_user=True)",
+        "return Cleared(by_user=True, turn=self._turn.anchor)",
         "return None",
         "test_after_the_end_the_users_next_message_continues[whole-chat]",
     ),
