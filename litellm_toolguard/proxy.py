@@ -357,7 +357,7 @@ class ToolGuard(CustomGuardrail):
             await receive(response, client.dialect, first)
             done.append(await self._judge_answer(client, ruling, first))
 
-        signs = kept_alive(work(), lambda: sign_of_life(client.dialect, first), self.policy.stream.keep_alive_s)
+        signs = kept_alive(work(), lambda: sign_of_life(client.dialect), self.policy.stream.keep_alive_s)
         async with contextlib.aclosing(signs):
             async for sign in signs:
                 yield sign

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import litellm
 from litellm.proxy._types import UserAPIKeyAuth
-from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
 from litellm_toolguard.dialects import HISTORY_KEYS
 from litellm_toolguard.session import End, Failed, Held, Proposal, Release, Remember, Reply, Watch, session
@@ -288,7 +287,7 @@ async def kept_alive(
 
     Args:
         work: the work.
-        sign: gives a chunk that says nothing; None where there is none (yet).
+        sign: gives a chunk that says nothing; None where there is none.
         every: seconds between two signs.
     """
     task = asyncio.ensure_future(work)
@@ -305,13 +304,6 @@ async def kept_alive(
             await asyncio.gather(task, return_exceptions=True)
 
 
-def sign_of_life(dialect: Dialect, received: Received) -> Any:
-    """A chunk that says nothing. Responses has none; in chat it needs the id of a stream that has begun."""
-    if dialect == "messages":
-        return _PING
-    begun = received.chunks[0] if received.chunks else None
-    if dialect != "chat" or not isinstance(begun, ModelResponseStream):
-        return None
-    return ModelResponseStream(
-        id=begun.id, created=begun.created, model=begun.model, choices=[StreamingChoices(index=0, delta=Delta())]
-    )
+def sign_of_life(dialect: Dialect) -> bytes | None:
+    """A chunk that says nothing; None where there is none that LiteLLM hands on."""
+    return _PING if dialect == "messages" else None

@@ -150,7 +150,8 @@ class _Chat:
             choice.finish_reason = raw.get("finish_reason") or choice.finish_reason
 
     def answer(self) -> Mapping[str, Any] | None:
-        if not self._choices or any(choice.finish_reason is None for choice in self._choices.values()):
+        # LiteLLM ends a stream of several choices with the first that ends.
+        if all(choice.finish_reason is None for choice in self._choices.values()):
             return None
         return {"choices": [{"index": index, **self._choices[index].whole()} for index in sorted(self._choices)]}
 

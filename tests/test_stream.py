@@ -233,7 +233,7 @@ def test_custom_tools_and_the_old_function_call() -> None:
 
 
 def test_several_choices_in_turns() -> None:
-    """Each has its own text and calls; the answer is complete with the last of them."""
+    """Each has its own text and calls. LiteLLM ends a stream with the first that ends: from there on it is an answer."""
     events = [
         chunk(1, content="b"),
         chunk(0, content="a"),
@@ -241,7 +241,8 @@ def test_several_choices_in_turns() -> None:
         chunk(0, content="a", finish="stop"),
     ]
 
-    assert fed("chat", events) is None
+    assert fed("chat", events[:-1]) is None
+    assert fed("chat", events) is not None
     answer = fed("chat", [*events, chunk(1, tool_calls=[more(0, "{}")]), chunk(1, finish="tool_calls")])
     assert [message(answer, choice)["content"] for choice in (0, 1)] == ["aa", "bb"]
     assert [call["function"]["arguments"] for call in message(answer, 1)["tool_calls"]] == ["{}"]
