@@ -233,7 +233,7 @@ def test_custom_tools_and_the_old_function_call() -> None:
 
 
 def test_several_choices_in_turns() -> None:
-    """Each has its own text and calls. LiteLLM ends a stream with the first that ends: from there on it is an answer."""
+    """Each has its own text and calls. LiteLLM ends a stream with the first that ends: so does the answer."""
     events = [
         chunk(1, content="b"),
         chunk(0, content="a"),
