@@ -12,7 +12,7 @@ the end to a note now.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
@@ -20,7 +20,7 @@ from litellm_toolguard.canonical import digest
 from litellm_toolguard.dialects.history import Note
 from litellm_toolguard.evidence import Reader, Step
 from litellm_toolguard.policy import DetectorName, EndAction, Policy
-from litellm_toolguard.proposals import suspects
+from litellm_toolguard.proposals import Objection, suspects
 from litellm_toolguard.streaks import Streak
 from litellm_toolguard.transcript import Dialect, Transcript
 from litellm_toolguard.walk import Facts, Place, Raised, Walk, placed_notes, sentence_facts
@@ -58,6 +58,11 @@ class Finding:
     sentence: notes.Facts
 
 
+def decision_id(found: Finding | Objection) -> str:
+    """Twelve hex digits; the same for the same action on the same streak at the same count."""
+    return digest("decision", found.instance, found.action, str(found.count)).hex()[:12]
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What the guard does with a request, and why.
@@ -85,7 +90,7 @@ class Decision:
         """Twelve hex digits; the same for the same decision on the same request."""
         if self.finding is None:
             return ""
-        return digest("decision", self.finding.instance, self.action, str(self.finding.count)).hex()[:12]
+        return decision_id(self.finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +137,6 @@ class Standing:
     def words_allowed(self) -> bool:
         """Whether the run may end in words."""
         return self.evidence.words_allowed
-
-    def copy(self) -> Standing:
-        """The same place, from which one may go on without moving this one."""
-        return replace(self, reader=self.reader.copy(), walk=self.walk.copy())
 
 
 def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decision:

@@ -151,7 +151,6 @@ class ProposedCall:
         name: the tool.
         key: identity of the call.
         role: the tool's role, refined by the call.
-        novel: whether it is new in this turn.
         rerun: whether it was made before and something was written since.
     """
 
@@ -159,14 +158,13 @@ class ProposedCall:
     name: str
     key: bytes
     role: Role
-    novel: bool
     rerun: bool
 
 
 def proposed_call(judged: JudgedExchange) -> ProposedCall:
     """A recorded call as it was proposed."""
     call = judged.exchange.call
-    return ProposedCall(call.id, call.name, judged.key, judged.role, judged.novel, judged.rerun)
+    return ProposedCall(call.id, call.name, judged.key, judged.role, judged.rerun)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,21 @@ from typing import Any, Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.dialects import HISTORY_KEYS, parse, with_notes
-from litellm_toolguard.engine import SEVERITY, Action, Decision, FactLookup, Finding, Standing, decide_and_stand
+from litellm_toolguard.engine import (
+    SEVERITY,
+    Action,
+    Decision,
+    FactLookup,
+    Finding,
+    Standing,
+    decide_and_stand,
+    decision_id,
+)
 from litellm_toolguard.errors import PayloadError
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
-from litellm_toolguard.proposals import Stored, is_armed
-from litellm_toolguard.session import End, Release, Watch, decision_id
+from litellm_toolguard.proposals import Objection, Stored, is_armed
+from litellm_toolguard.session import End, Release, Watch
 from litellm_toolguard.transcript import Dialect
 from litellm_toolguard.walk import Facts
 
@@ -123,7 +132,7 @@ def ruled(decision: Decision, standing: Standing, policy: Policy, blocks: BlockL
         return replace(unreadable(decision.not_inspected[0], policy), basis=basis)
     report = _report(decision, policy)
     inspected: Inspection = "part" if decision.not_inspected else "whole"
-    watch = None if ends_run(decision.action) and policy.enforcement == "enforce" else _watch(standing, policy, blocks)
+    watch = None if ends_run(decision.action) and policy.enforcement == "enforce" else _watch(standing, blocks)
     if policy.enforcement == "observe":
         return Ruling("pass", inspected, report=report, remember=decision.remember, watch=watch, basis=basis)
     return Ruling(
@@ -138,17 +147,17 @@ def ruled(decision: Decision, standing: Standing, policy: Policy, blocks: BlockL
     )
 
 
-def _watch(standing: Standing, policy: Policy, blocks: BlockLookup) -> Watch | None:
+def _watch(standing: Standing, blocks: BlockLookup) -> Watch | None:
     """What the answer is judged by, where the next round could trip anything."""
     stored = Stored(standing.told)
     if not is_armed(standing.walk, stored):
         return None
     blocked: Counter[bytes] = Counter()
     # What was held back at this very place belongs to this request, and a retry of it repeats no count.
-    for found in blocks(standing.walk.positions[:-1]).values():
+    for found in blocks(standing.walk.positions()[:-1]).values():
         for block in found:
             blocked[block.instance] += block.samples
-    return Watch(standing, Stored(standing.told, blocked), policy)
+    return Watch(standing, Stored(standing.told, blocked))
 
 
 def answered(ruling: Ruling, effect: Release | End) -> Ruling:
@@ -161,10 +170,7 @@ def answered(ruling: Ruling, effect: Release | End) -> Ruling:
     report = {
         "action": objection.action,
         "enforced": enforced,
-        "detector": objection.detector,
-        "tool": notes.safe_name(objection.tool),
-        "count": objection.count,
-        **({"kind": objection.kind} if objection.kind else {}),
+        **_plain(objection),
         "decision_id": decision_id(objection),
         "proposed": True,
         "samples": effect.samples,
@@ -232,7 +238,7 @@ def _report(decision: Decision, policy: Policy) -> Mapping[str, Any] | None:
     return report
 
 
-def _plain(finding: Finding) -> dict[str, Any]:
+def _plain(finding: Finding | Objection) -> dict[str, Any]:
     plain = {"detector": finding.detector, "tool": notes.safe_name(finding.tool), "count": finding.count}
     if finding.kind:
         plain["kind"] = finding.kind

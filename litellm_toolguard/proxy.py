@@ -43,7 +43,9 @@ from litellm_toolguard.errors import ConfigError, ConfigProblem
 from litellm_toolguard.gate import BAD_REQUEST, Ruling
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proxy_answers import (
+    SIGNS_OF_LIFE,
     Client,
+    Collector,
     Origin,
     Received,
     carry_out,
@@ -51,9 +53,7 @@ from litellm_toolguard.proxy_answers import (
     origin_of,
     plain,
     receive,
-    received,
     restore_group,
-    sign_of_life,
     whole,
 )
 from litellm_toolguard.recorder import Looked, Recorder
@@ -304,7 +304,7 @@ class ToolGuard(CustomGuardrail):
             return response if newest.response is None else newest.response
         if effect.action == "reject":
             raise _http_error(self, ruling)
-        return mark_response(await client.last_words(effect.words), ruling.end)
+        return mark_response(await self._last_words(client, ruling), ruling.end)
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: UserAPIKeyAuth, response: Any, request_data: dict[str, Any]
@@ -319,45 +319,45 @@ class ToolGuard(CustomGuardrail):
         if ruling is not None and ruling.action == "stop":
             response = mark_stream(response, ruling.end)
         client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
-        if ruling is None or client is None:
-            if ruling is not None and _is_recorded(ruling):
-                response = self._recorded_stream(response, ruling)
-                async with contextlib.aclosing(response):
-                    async for chunk in response:
-                        yield chunk
-                return
+        if ruling is not None and client is not None:
+            held = self._held_stream(response, request_data, ruling, client)
+            chunks = _with_status(held, client.dialect, self)
+        elif ruling is not None and _is_recorded(ruling):
+            chunks = self._recorded_stream(response, ruling)
+        else:
             async for chunk in response:
                 yield chunk
             return
-        held = self._held_stream(response, request_data, ruling, client)
-        async with contextlib.aclosing(_with_status(held, client.dialect, self)) as chunks:
+        async with contextlib.aclosing(chunks):
             async for chunk in chunks:
                 yield chunk
 
     async def _recorded_stream(self, response: Any, ruling: Ruling) -> AsyncGenerator[Any, None]:
         """The stream chunk for chunk; what it made up is recorded when it ends or nobody reads it any more."""
-        chunks: list[Any] = []
+        if ruling.basis is None:
+            async for chunk in response:
+                yield chunk
+            return
+        dialect = ruling.basis[1].dialect
+        collector = Collector(dialect)
         try:
             async for chunk in response:
-                chunks.append(chunk)
+                with self._recording():
+                    collector.add(chunk)
                 yield chunk
         finally:
-            if ruling.basis is not None:
-                dialect = ruling.basis[1].dialect
-                with self._recording():
-                    self._record_answer(ruling, dialect, received(chunks, dialect))
+            with self._recording():
+                self._record_answer(ruling, dialect, collector.answer())
 
     async def _held_stream(
         self, response: Any, data: dict[str, Any], ruling: Ruling, client: Client
     ) -> AsyncGenerator[Any, None]:
-        first = Received()
         done: list[tuple[Release | End, Received]] = []
 
         async def work() -> None:
-            await receive(response, client.dialect, first)
-            done.append(await self._judge_answer(client, ruling, first))
+            done.append(await self._judge_answer(client, ruling, await receive(response, client.dialect)))
 
-        signs = kept_alive(work(), lambda: sign_of_life(client.dialect), self.policy.stream.keep_alive_s)
+        signs = kept_alive(work(), SIGNS_OF_LIFE.get(client.dialect), self.policy.stream.keep_alive_s)
         async with contextlib.aclosing(signs):
             async for sign in signs:
                 yield sign
@@ -371,7 +371,7 @@ class ToolGuard(CustomGuardrail):
         elif effect.action == "reject":
             raise _http_error(self, judged)
         else:
-            async for chunk in mark_stream(await client.last_words(effect.words), judged.end):
+            async for chunk in mark_stream(await self._last_words(client, judged), judged.end):
                 yield chunk
 
     async def _judge_answer(self, client: Client, ruling: Ruling, first: Received) -> tuple[Release | End, Received]:
@@ -394,14 +394,25 @@ class ToolGuard(CustomGuardrail):
             return effect, newest
         # The one boundary of the response side: a fault of the guard must not become a fault of the answer.
         except Exception as error:  # noqa: BLE001
-            self.counts[f"error:{type(error).__name__}"] += 1
+            failed = gate.failed(error, self.policy)
+            self._count(failed)
             _log.error("toolguard: %s while an answer was judged", type(error).__name__)
-            if self.policy.on_error == "reject":
-                raise _http_error(self, gate.failed(error, self.policy)) from None
+            if failed.action == "reject":
+                raise _http_error(self, failed) from None
             return Release(), first
         finally:
             if facts.failure:
                 self._store_failed(facts.failure)
+
+    async def _last_words(self, client: Client, ruling: Ruling) -> Any:
+        """The end in words. Where LiteLLM cannot say them the same decision is a rejection: the call is not handed
+        over."""
+        try:
+            return await client.last_words(ruling.words)
+        except Exception as error:  # noqa: BLE001
+            self.counts[f"error:{type(error).__name__}"] += 1
+            _log.error("toolguard: %s while a run was ended", type(error).__name__)
+            raise _http_error(self, gate.ended_by_rejection(ruling)) from None
 
     def _answered(self, data: dict[str, Any], ruling: Ruling, effect: Release | End) -> Ruling:
         judged = gate.answered(ruling, effect)
@@ -430,6 +441,7 @@ class ToolGuard(CustomGuardrail):
 
     def _record(self, data: dict[str, Any], ruling: Ruling) -> None:
         self._count(ruling)
+        proposed = bool((ruling.report or {}).get("proposed"))
         add_guardrail_to_applied_guardrails_header(request_data=data, guardrail_name=self.guardrail_name)
         if ruling.report is None:
             return
@@ -443,14 +455,15 @@ class ToolGuard(CustomGuardrail):
             end_time=now,
             duration=0.0,
             guardrail_provider="toolguard",
-            event_type=GuardrailEventHooks.pre_call,
+            event_type=GuardrailEventHooks.post_call if proposed else GuardrailEventHooks.pre_call,
             tracing_detail={"detection_method": str(ruling.report.get("detector", "")), "guardrail_action": decided},
         )
-        level = logging.WARNING if decided in ("stop", "reject") or "error" in ruling.report else logging.INFO
+        level = logging.WARNING if decided in ("ask", "stop", "reject") or "error" in ruling.report else logging.INFO
         _log.log(level, "toolguard: %s", ruling.header)
 
     def _count(self, ruling: Ruling) -> None:
-        self.counts["judged"] += 1
+        if not (ruling.report or {}).get("proposed"):
+            self.counts["judged"] += 1
         if ruling.inspected != "whole":
             self.counts["not_inspected"] += 1
         report = ruling.report or {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,10 +35,9 @@ _ROUTER_CALLS: Final[Mapping[Dialect, str]] = {
 }
 _REPORTS: Final = "standard_logging_guardrail_information"
 _GROUP: Final = "toolguard_model_group"
-_PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
+SIGNS_OF_LIFE: Final[Mapping[Dialect, bytes]] = {"messages": b'event: ping\ndata: {"type": "ping"}\n\n'}
+"""Chunks that say nothing, where there is one that LiteLLM hands on."""
 _END_TOKENS: Final = 1024
-_NO_LIMIT_S: Final = 6000.0
-"""LiteLLM's own default for the time of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +110,38 @@ def plain(response: Any) -> Mapping[str, Any] | None:
 def whole(response: Any) -> Received:
     """An answer that was not streamed."""
     cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
-    return Received(plain(response), response, cost=cost if isinstance(cost, float) else 0.0)
+    return Received(plain(response), response, cost=float(cost) if isinstance(cost, (int, float)) else 0.0)
 
 
-async def receive(stream: AsyncIterator[Any], dialect: Dialect, into: Received) -> Received:
+class Collector:
+    """Puts the answer of a stream together from its chunks, whatever their form."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._reader = SseReader()
+        self._made = assembler(dialect)
+
+    def add(self, chunk: Any) -> None:
+        """Take one chunk."""
+        self._feed(self._reader.feed(chunk) if isinstance(chunk, bytes) else [plain(chunk)])
+
+    def answer(self) -> Mapping[str, Any] | None:
+        """The answer when the stream has ended; None where it is not whole."""
+        self._feed(self._reader.finish())
+        return self._made.answer()
+
+    def _feed(self, events: Iterable[Mapping[str, Any] | None]) -> None:
+        for event in events:
+            if event is not None:
+                self._made.feed(event)
+
+
+async def receive(stream: AsyncIterator[Any], dialect: Dialect) -> Received:
     """Hold a stream until it ends. Closed whatever happens, so that a client that leaves ends the provider's work."""
-    reader, made = SseReader(), assembler(dialect)
+    into, collector = Received(), Collector(dialect)
     try:
         async for chunk in stream:
             into.chunks.append(chunk)
-            events = reader.feed(chunk) if isinstance(chunk, bytes) else [plain(chunk)]
-            for event in events:
-                if event is not None:
-                    made.feed(event)
+            collector.add(chunk)
     # A stream that breaks is passed on as it is: what came, and then the error.
     except Exception as error:  # noqa: BLE001
         into.broken = error
@@ -133,9 +151,7 @@ async def receive(stream: AsyncIterator[Any], dialect: Dialect, into: Received) 
         if close is not None:
             with contextlib.suppress(Exception):
                 await close()
-    for event in reader.finish():
-        made.feed(event)
-    into.answer = made.answer()
+    into.answer = collector.answer()
     return into
 
 
@@ -170,16 +186,18 @@ class Client:
             spent: what this request cost so far, in dollars; the key's own count does not hold it yet.
         """
         router = _router()
-        left = self._time_left()
-        if router is None or left <= 0 or _is_over_budget(self.key, spent):
+        limit, taken = self._time_limit(), time.time() - self.started
+        # It could not take as long as the first did.
+        too_late = limit is not None and limit - taken <= taken
+        if router is None or too_late or _is_over_budget(self.key, spent):
             return Received()
-        kwargs = self._further_request(held, left)
+        kwargs = self._further_request(held) | ({} if limit is None else {"timeout": limit - taken})
         try:
             response = await getattr(router, _ROUTER_CALLS[self.dialect])(**kwargs)
         # Whatever the provider or LiteLLM says: there is no further answer, and the run ends in words.
         except Exception:  # noqa: BLE001
             return Received()
-        return await receive(response, self.dialect, Received()) if self.stream else whole(response)
+        return await receive(response, self.dialect) if self.stream else whole(response)
 
     async def last_words(self, words: str) -> Any:
         """The end in words, from the provider of our own: a response, or a stream of one."""
@@ -195,7 +213,7 @@ class Client:
         wanted = {**kwargs, HISTORY_KEYS[self.dialect]: []}
         return await ends[self.dialect](**redirect_to_stop(wanted, words))
 
-    def _further_request(self, held: Sequence[Held], left: float) -> dict[str, Any]:
+    def _further_request(self, held: Sequence[Held]) -> dict[str, Any]:
         key, bucket = HISTORY_KEYS[self.dialect], _BUCKETS[self.dialect]
         kept = {name: self.data[name] for name in self.origin.keys if name in self.data and name not in _FIRST_ONLY}
         history = self.data[key]
@@ -208,7 +226,6 @@ class Client:
             bucket: {**self.origin.metadata, **({_GROUP: group} if group else {})},
             "model": self._deployment() or self.data["model"],
             "stream": self.stream,
-            "timeout": left,
         }
 
     def _deployment(self) -> str | None:
@@ -217,12 +234,10 @@ class Client:
         found = info.get("id") if isinstance(info, Mapping) else None
         return found if isinstance(found, str) else None
 
-    def _time_left(self) -> float:
-        """Seconds for one more sample; none when it could not take as long as the first did."""
+    def _time_limit(self) -> float | None:
+        """Seconds that the client or the router gives the request; None where nobody does."""
         given = self.data.get("timeout") or self.data.get("request_timeout") or getattr(_router(), "timeout", None)
-        limit = float(given) if isinstance(given, (int, float)) else _NO_LIMIT_S
-        taken = max(time.time() - self.started, 0.0)
-        return limit - taken if limit - taken > taken else 0.0
+        return float(given) if isinstance(given, (int, float)) else None
 
 
 def _router() -> Any:
@@ -234,18 +249,6 @@ def _router() -> Any:
 def _is_over_budget(key: UserAPIKeyAuth, spent: float) -> bool:
     pairs = ((key.max_budget, key.spend), (key.team_max_budget, key.team_spend))
     return any(limit is not None and (used or 0.0) + spent >= limit for limit, used in pairs)
-
-
-def received(chunks: Sequence[Any], dialect: Dialect) -> Mapping[str, Any] | None:
-    """The answer that the chunks of a stream make up; None where they are not the whole of it."""
-    reader, made = SseReader(), assembler(dialect)
-    for chunk in chunks:
-        for event in reader.feed(chunk) if isinstance(chunk, bytes) else [plain(chunk)]:
-            if event is not None:
-                made.feed(event)
-    for event in reader.finish():
-        made.feed(event)
-    return made.answer()
 
 
 Store = Callable[[Remember], Awaitable[None]]
@@ -280,30 +283,22 @@ async def carry_out(
     return effect, newest
 
 
-async def kept_alive(
-    work: Coroutine[Any, Any, None], sign: Callable[[], Any], every: float
-) -> AsyncGenerator[Any, None]:
+async def kept_alive(work: Coroutine[Any, Any, None], sign: bytes | None, every: float) -> AsyncGenerator[bytes, None]:
     """Signs of life while the work goes on. The work ends when nobody waits any more; its error is raised here.
 
     Args:
         work: the work.
-        sign: gives a chunk that says nothing; None where there is none.
+        sign: a chunk that says nothing; None where there is none that LiteLLM hands on.
         every: seconds between two signs.
     """
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=every)
-            chunk = None if task.done() else sign()
-            if chunk is not None:
-                yield chunk
+            if sign is not None and not task.done():
+                yield sign
         await task
     finally:
         if not task.done():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def sign_of_life(dialect: Dialect) -> bytes | None:
-    """A chunk that says nothing; None where there is none that LiteLLM hands on."""
-    return _PING if dialect == "messages" else None

@@ -7,7 +7,6 @@ the calls in between would not have happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -170,8 +169,3 @@ def _is_open(event: Event | None) -> bool:
     if not isinstance(event, Round):
         return False
     return all(each.result is None or each.call.executed_by == "provider" for each in event.exchanges)
-
-
-def over_at(review_: Review) -> Iterator[Intervention]:
-    """The interventions that end the run as it was recorded."""
-    return (each for each in review_.interventions if each.action in OVER)

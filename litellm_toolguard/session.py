@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from litellm_toolguard import notes
-from litellm_toolguard.canonical import digest
 from litellm_toolguard.dialects import answered, not_executed, read_answer
 from litellm_toolguard.engine import Finding, Standing, verdicts
 from litellm_toolguard.errors import PayloadError
-from litellm_toolguard.evidence import JudgedRound, ProposedCall, Reader, proposed_call
+from litellm_toolguard.evidence import JudgedRound, Reader, proposed_call
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
 from litellm_toolguard.transcript import Dialect, Round
+from litellm_toolguard.walk import Walk
 
 EndKind: TypeAlias = Literal["ask", "stop", "reject"]
 
@@ -39,12 +39,15 @@ class Watch:
     Args:
         standing: where the conversation stands.
         stored: what is stored about its streaks.
-        policy: the policy.
     """
 
     standing: Standing
     stored: Stored
-    policy: Policy
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that the conversation was judged by."""
+        return self.standing.walk.policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ Session: TypeAlias = Generator[Effect, Reply, None]
 
 def session(watch: Watch) -> Session:
     """The session of one armed request."""
-    policy, position = watch.policy, watch.standing.walk.positions[-1]
+    policy, position = watch.policy, watch.standing.walk.positions()[-1]
     enforced = policy.enforcement == "enforce"
     held: tuple[Held, ...] = ()
     blocked: Objection | None = None
@@ -262,26 +265,26 @@ def _judge(watch: Watch, reply: Reply) -> Judged:
 def _judge_choice(watch: Watch, choice: Choice) -> Judged:
     if choice.kind != "calls":
         return choice.kind
-    place = watch.standing.copy()
+    walk = watch.standing.walk.copy()
     for judged in choice.rounds:
-        objection = _judge_round(watch, place, judged)
+        objection = _judge_round(watch, walk, judged)
         if objection is not None:
             return objection
     return "clean"
 
 
-def _judge_round(watch: Watch, place: Standing, judged: JudgedRound) -> Objection | None:
+def _judge_round(watch: Watch, walk: Walk, judged: JudgedRound) -> Objection | None:
     """The objection to one round of an answer. What the provider ran has run and is counted; what the client would run
     is judged before."""
     if judged.by_provider:
-        place.walk.add(judged)
-        return next(_ended(place, watch), None)
-    calls: list[ProposedCall] = [proposed_call(each) for each in judged.exchanges]
-    return judge_proposal(place.walk, calls, watch.stored, words_allowed=place.words_allowed)
+        walk.add(judged)
+        return next(_ended(watch, walk), None)
+    calls = [proposed_call(each) for each in judged.exchanges]
+    return judge_proposal(walk, calls, watch.stored, words_allowed=watch.standing.words_allowed)
 
 
-def _ended(place: Standing, watch: Watch) -> Iterator[Objection]:
-    for finding in verdicts(place.walk, watch.stored.told, words_allowed=place.words_allowed):
+def _ended(watch: Watch, walk: Walk) -> Iterator[Objection]:
+    for finding in verdicts(walk, watch.stored.told, words_allowed=watch.standing.words_allowed):
         if finding.action in ("stop", "reject") and not finding.allowed:
             yield _of_finding(finding)
 
@@ -312,8 +315,3 @@ def _says_something(items: Sequence[Any]) -> bool:
         if isinstance(value, list):
             pending += [part.get("text") for part in value if isinstance(part, Mapping)]
     return False
-
-
-def decision_id(objection: Objection) -> str:
-    """Twelve hex digits; the same for the same objection."""
-    return digest("decision", objection.instance, objection.action, str(objection.count)).hex()[:12]

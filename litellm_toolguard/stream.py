@@ -30,7 +30,7 @@ class SseReader:
     are no JSON object are left out."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._text = ""
         self._data: list[str] = []
 

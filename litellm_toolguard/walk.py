@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from litellm_toolguard import notes
 from litellm_toolguard.canonical import digest
 from litellm_toolguard.detectors import CLEARED_BY_EVENTS, FOLDS
-from litellm_toolguard.evidence import Cleared, JudgedExchange, JudgedRound, Step, steps
+from litellm_toolguard.evidence import Cleared, JudgedExchange, JudgedRound, Step
 from litellm_toolguard.policy import DETECTORS, MIN_LIMIT, DetectorName, Ladder, Policy
 from litellm_toolguard.streaks import Streak, Streaks
-from litellm_toolguard.transcript import RunEnd, Transcript
+from litellm_toolguard.transcript import RunEnd
 
 Facts: TypeAlias = Mapping[bytes, int]
 """Instance of a streak -> the count at which a note about it was first due."""
@@ -83,7 +83,8 @@ class Walk:
         streaks: the streaks of every detector after the newest step.
         rounds: the rounds so far.
         ends: how often a run was ended on a key, by the digest of the key.
-        positions: where the turn has been: one value at its start and one behind each of its rounds.
+        turn: digest of what the user wrote at the start of the turn.
+        turn_start: number of rounds before the turn.
         refused: calls that were refused for good in the turn, with nothing that succeeded since.
         new_words: whether the user wrote something new since the last end.
     """
@@ -94,12 +95,20 @@ class Walk:
     rounds: list[RoundState] = field(default_factory=list)
     ends: dict[bytes, int] = field(default_factory=dict)
     new_words: bool = True
-    positions: list[bytes] = field(default_factory=lambda: [digest("position")])
+    turn: bytes = b""
+    turn_start: int = 0
     refused: frozenset[bytes] = frozenset()
 
     def copy(self) -> Walk:
         """A walk that goes on by itself from here."""
-        return replace(self, rounds=list(self.rounds), ends=dict(self.ends), positions=list(self.positions))
+        return replace(self, rounds=list(self.rounds), ends=dict(self.ends))
+
+    def positions(self) -> tuple[bytes, ...]:
+        """Where the turn has been: one value at its start and one behind each of its rounds."""
+        found = [digest("position", self.turn)]
+        for state in self.rounds[self.turn_start :]:
+            found.append(digest("position", found[-1], state.round.print))
+        return tuple(found)
 
     def add(self, step: Step) -> None:
         """Fold one more step in."""
@@ -138,7 +147,6 @@ class Walk:
         self.streaks = {name: detect(self.streaks[name], judged) for name, detect in FOLDS.items()}
         raised = tuple(self._raised(judged.index)) if judged.complete else ()
         self.rounds.append(RoundState(judged, raised))
-        self.positions.append(digest("position", self.positions[-1], judged.turn, judged.print))
         works = any(each.outcome.kind in ("succeeded", "unclear") for each in judged.exchanges)
         refused = frozenset(each.key for each in judged.exchanges if _is_final(each))
         self.refused = refused if works else self.refused | refused
@@ -160,7 +168,7 @@ class Walk:
     def _add_input(self, step: Cleared) -> None:
         self.new_words = self.new_words or step.by_user
         if step.by_user:
-            self.positions, self.refused = [digest("position", self.positions[-1])], frozenset()
+            self.turn, self.turn_start, self.refused = step.turn, len(self.rounds), frozenset()
         cleared = DETECTORS if step.by_user else CLEARED_BY_EVENTS
         self.streaks = {name: {} if name in cleared else streaks for name, streaks in self.streaks.items()}
 
@@ -191,14 +199,6 @@ def measured(streak: Streak, policy: Policy) -> Iterator[Raised]:
         return
     allowed = policy.allows(name, streak.tool)
     yield Raised(streak, ladder.hint, ladder if isinstance(ladder, Ladder) else None, allowed)
-
-
-def walked(transcript: Transcript, policy: Policy) -> Walk:
-    """The walk over a whole transcript."""
-    walk = Walk(policy, transcript.tools)
-    for step in steps(transcript, policy):
-        walk.add(step)
-    return walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from litellm_toolguard import notes
-from litellm_toolguard.demo.agents import Run, ToolOutput
+from litellm_toolguard.demo.agents import Run, ToolOutput, run_agent
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, expand
-from tests.harness.gateways import KINDS, PATHS, Gateway, Gateways, guardrail, tool
+from tests.harness.gateways import KINDS, PATHS, READ_FILE, Gateway, Gateways, guardrail, tool
 from tests.harness.upstream import (
     FINAL_WORDS,
     RECOVERED_WORDS,
@@ -460,3 +460,44 @@ def settled(gateway: Gateway, name: str, count: int) -> list[dict[str, Any]]:
         assert time.monotonic() < deadline, f"only {len(rows)} rows"
         time.sleep(0.05)
     return rows
+
+
+# ------------------------------------------------------------------------------------------------------------- budgets
+
+# Whose key it is, LiteLLM asks this: one has used up what it may spend.
+KEYS = """
+from litellm.proxy._types import UserAPIKeyAuth
+
+async def known(request, api_key):
+    return UserAPIKeyAuth(api_key=api_key, max_budget=1.0, spend=1.0 if api_key == "sk-poor" else 0.0)
+"""
+
+
+@pytest.fixture
+def paying(gateways: Gateways) -> Gateway:
+    """A proxy whose callers have budgets."""
+    general = {"custom_auth": "keys.known"}
+    return gateways.get("paying", guardrails=[guardrail()], files={"keys.py": KEYS}, general_settings=general)
+
+
+@every_dialect
+@both_forms
+def test_a_key_without_money_gets_no_second_sample(paying: Gateway, dialect: Dialect, stream: bool) -> None:
+    """The run ends in words at once; a key that has some is asked for once more."""
+    requests = {}
+    for key in ("sk-rich", "sk-poor"):
+        paying.upstream.clear()
+        done = run_agent(
+            dialect=dialect,
+            stream=stream,
+            base_url=paying.proxy.url,
+            api_key=key,
+            model=f"{KINDS[dialect]}/looping",
+            tools=[READ_FILE],
+            execute=lambda name, _: ToolOutput(f"output of {name}"),
+            prompt="Do it.",
+        )
+        assert (done.ended, len(done.executions), done.text.startswith(ENDED)) == ("words", 4, True)
+        requests[key] = len(paying.upstream.requests)
+
+    assert requests == {"sk-rich": 6, "sk-poor": 5}

@@ -11,7 +11,7 @@ import yaml
 
 from litellm_toolguard.dialects import parse
 from litellm_toolguard.policy import Policy
-from litellm_toolguard.review import Review, over_at, review
+from litellm_toolguard.review import OVER, Review, review
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, HISTORY, Conversation, expand, live
 
@@ -44,7 +44,7 @@ def test_the_guard_is_right(case: dict[str, Any], dialect: Dialect) -> None:
         return
     # A call that is held back tells as much as a note.
     hint = next((each.round for each in seen.interventions if each.action in ("hint", "block")), None)
-    over = next((each.round for each in over_at(seen)), None)
+    over = next((each.round for each in seen.interventions if each.action in OVER), None)
     assert _in_range(hint, case["hint"]), seen.interventions
     assert over is None if case["over"] == "never" else _in_range(over, case["over"]), seen.interventions
     assert seen.calls - seen.saved <= case.get("executed", seen.calls)

@@ -25,6 +25,7 @@ class Mutant:
     line: str
     becomes: str
     noticed_by: str
+    stands_in: str = "test_gateway.py"
 
 
 MUTANTS = {
@@ -58,6 +59,20 @@ MUTANTS = {
         "return False",
         "test_a_looping_agent_is_told_and_then_ended[whole-responses]",
     ),
+    "what was held back is forgotten": Mutant(
+        "proxy.py",
+        "await asyncio.to_thread(facts.remember_block, effect.position, effect.blocks)",
+        "pass",
+        "test_workers_and_restarts_share_what_a_store_keeps",
+        "test_store_gateway.py",
+    ),
+    "no budget is looked at": Mutant(
+        "proxy_answers.py",
+        " or _is_over_budget(self.key, spent)",
+        "",
+        "test_a_key_without_money_gets_no_second_sample[streamed-chat]",
+        "test_answers.py",
+    ),
     "input of the user resets nothing": Mutant(
         "evidence.py",
         "return Cleared(by_user=True, turn=self._turn.anchor)",
@@ -80,7 +95,7 @@ def test_a_broken_line_turns_a_test_through_the_proxy_red(mutant: Mutant, tmp_pa
 
     options = ["-q", "-p", "no:cacheprovider", "-n", "0"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, f"tests/test_gateway.py::{mutant.noticed_by}"],
+        [sys.executable, "-m", "pytest", *options, f"tests/{mutant.stands_in}::{mutant.noticed_by}"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

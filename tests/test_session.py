@@ -9,6 +9,7 @@ import pytest
 
 from litellm_toolguard import gate, notes
 from litellm_toolguard.dialects import HISTORY_KEYS, parse
+from litellm_toolguard.engine import decision_id
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.proposals import Objection
@@ -22,7 +23,6 @@ from litellm_toolguard.session import (
     Reply,
     Send,
     Watch,
-    decision_id,
     session,
 )
 from litellm_toolguard.store.memory import MemoryFactStore

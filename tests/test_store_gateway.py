@@ -16,6 +16,7 @@ import pytest
 from tests.conversation import Conversation, expand
 from tests.harness.gateways import PATHS, Gateway, Gateways, guardrail
 from tests.harness.proxy import config, start_proxy
+from tests.harness.upstream import Calls
 
 pytestmark = pytest.mark.proxy
 
@@ -30,6 +31,7 @@ class WithPid(ToolGuard):
         return {**(headers or {}), "x-pid": str(os.getpid())}
 """
 STORE = "data/facts.db"
+READ = {"tool": "read_file", "args": {"path": "a"}, "result": "x"}
 TRIES = 20
 """Which worker takes a connection is up to the kernel: so often connections are opened until both have one."""
 
@@ -68,9 +70,15 @@ def test_workers_and_restarts_share_what_a_store_keeps(stored: Stored) -> None:
         assert action(ended) == "action=stop"
         with client(gateway) as one:
             assert action(post(one, "restart", 7)) == "action=hint"
+            assert action(post(one, "blocks", 3)) == "action=hint"
+        # Whichever worker takes them.
+        assert [held_back(gateway, between) for between in (0, 1)] == [("block", 5, 2), ("block", 6, 2)]
     assert os.stat(stored.workdir / STORE).st_mode & 0o777 == 0o600
 
     with stored.serving() as gateway, client(gateway) as one:
+        # Four calls ran; what was held back at earlier places counts, and a retry of the same request adds nothing.
+        assert [held_back(gateway, 2) for _ in range(2)] == [("block", 7, 2)] * 2
+        assert held_back(gateway, 3) == ("stop", 8, 1)
         assert action(post(one, "restart", 8)) == "action=stop"
 
         (stored.workdir / STORE).parent.rename(stored.workdir / "away")
@@ -99,6 +107,32 @@ def judged_by_two(gateway: Gateway) -> tuple[list[httpx.Response], httpx.Respons
     raise AssertionError("one worker served everything")
 
 
+def held_back(gateway: Gateway, between: int) -> tuple[str, int, int]:
+    """Action, count and samples where a model that has read `a` four times, and another file each time that it was held
+    back, proposes to read `a` once more and takes the next file when it is told that this was not executed."""
+    upstream = gateway.upstream
+    steps: list[dict[str, Any]] = [
+        {"user": "conversation blocks"},
+        {"times": 4, "steps": [READ]},
+        *({**READ, "args": {"path": f"b{number}"}, "result": f"y{number}"} for number in range(between)),
+    ]
+    conversation = Conversation("chat")
+    for step in expand(steps):
+        conversation.add(step)
+    upstream.clear()
+    again, other = (Calls([("read_file", {"path": path})]) for path in ("a", f"b{between}"))
+    upstream.script = [again, other]
+    with client(gateway) as one:
+        answer = one.post(PATHS["chat"], json={**conversation.request(), "model": "native-chat/script"})
+    upstream.script = []
+    assert answer.status_code == 200, answer.text
+    said = dict(pair.split("=") for pair in answer.headers["x-toolguard"].split("; "))
+    message = answer.json()["choices"][0]["message"]
+    called = [call["function"]["arguments"] for call in message.get("tool_calls") or ()]
+    assert called == ([] if said["action"] == "stop" else [f'{{"path": "b{between}"}}'])
+    return said["action"], int(said["count"]), len(upstream.requests)
+
+
 def client(gateway: Gateway) -> httpx.Client:
     """A client that keeps its connection, and so its worker."""
     headers = {"Authorization": f"Bearer {gateway.proxy.key}"}
@@ -108,8 +142,7 @@ def client(gateway: Gateway) -> httpx.Client:
 def post(client: httpx.Client, name: str, count: int) -> httpx.Response:
     """The request of a conversation of that name after so many equal calls."""
     conversation = Conversation("chat")
-    call = {"tool": "read_file", "args": {"path": "a"}, "result": "x"}
-    for step in expand([{"user": f"conversation {name}"}, {"times": count, "steps": [call]}]):
+    for step in expand([{"user": f"conversation {name}"}, {"times": count, "steps": [READ]}]):
         conversation.add(step)
     answer = client.post(PATHS["chat"], json={**conversation.request(), "model": "native-chat/words"})
     assert answer.status_code == 200, answer.text

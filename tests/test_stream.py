@@ -130,6 +130,8 @@ def test_cut_anywhere_it_is_the_same(dialect: Dialect, data: st.DataObject) -> N
 def test_data_over_several_lines_is_one_event() -> None:
     """The lines are joined; a value may stand without the blank in front of it."""
     assert list(SseReader().feed(b'data:{"a":\ndata: 1}\n\n')) == [{"a": 1}]
+    # A byte order mark belongs to no event.
+    assert list(SseReader().feed(b'\xef\xbb\xbfdata: {"a": 1}\n\n')) == [{"a": 1}]
 
 
 def test_the_last_event_may_end_without_a_blank_line() -> None:
