@@ -139,24 +139,19 @@ class Standing:
         return self.evidence.words_allowed
 
 
-def decide(transcript: Transcript, policy: Policy, lookup: FactLookup) -> Decision:
-    """The decision on one request.
+def decide(
+    transcript: Transcript, policy: Policy, lookup: FactLookup, secret: bytes = b""
+) -> tuple[Decision, Standing]:
+    """The decision on one request, and where the conversation stands behind it.
 
     Args:
         transcript: its history.
         policy: the policy.
         lookup: gives the stored facts of the given streak instances; unknown ones are absent. Called at most once.
+        secret: key of all digests; empty for plain ones.
     """
-    return decide_and_stand(transcript, policy, lookup)[0]
-
-
-def decide_and_stand(
-    transcript: Transcript, policy: Policy, lookup: FactLookup, secret: bytes = b""
-) -> tuple[Decision, Standing]:
-    """The decision on one request, and where the conversation stands behind it. See `decide`; `secret` is the key of
-    all digests, empty for plain ones."""
     reader = Reader(transcript.dialect, policy, secret)
-    read = tuple(step for event in transcript.events if (step := reader.step(event)) is not None)
+    read = tuple(reader.steps(transcript.events))
     problems = tuple(problem.reason for problem in transcript.problems)
     evidence = Evidence(transcript.dialect, read, transcript.tools, transcript.words_allowed, problems)
     return decide_on(evidence, policy, lookup, reader)

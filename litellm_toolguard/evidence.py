@@ -7,7 +7,7 @@ depend on what came earlier in the same turn. Every fact depends on earlier even
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from litellm_toolguard.outcomes import Outcome, outcome_of
 from litellm_toolguard.policy import CYCLE_PERIODS, DISTINCT_SHARE, READ_WINDOW, Policy
 from litellm_toolguard.roles import Role, call_role, target_path
 from litellm_toolguard.traces import ReadTraces, Traces, read_beyond, touched_text
-from litellm_toolguard.transcript import Dialect, Event, Exchange, Round, RunEnd, ToolCall, Transcript, UserInput
+from litellm_toolguard.transcript import Dialect, Event, Exchange, Round, RunEnd, ToolCall, UserInput
 
 FAILURES = frozenset({"failed", "invalid_arguments", "unknown_tool"})
 _NOT_NOVEL_ROLES = frozenset({"think", "wait"})
@@ -238,6 +238,10 @@ class Reader:
         twin._turn, twin._seen_after_end = self._turn.copy(), set(self._seen_after_end)
         return twin
 
+    def steps(self, events: Iterable[Event]) -> Iterator[Step]:
+        """What the detectors read of the events. Input that nobody wrote is left out."""
+        return (step for event in events if (step := self.step(event)) is not None)
+
     def step(self, event: Event) -> Step | None:
         """What the detectors read of the event; None for input that nobody wrote."""
         if isinstance(event, Round):
@@ -273,12 +277,6 @@ class Reader:
             self._seen_after_end.add(words)
         self._turn = _Turn(digest("turn", self._turn.anchor, words))
         return Cleared(by_user=True, turn=self._turn.anchor)
-
-
-def steps(transcript: Transcript, policy: Policy) -> Iterator[Step]:
-    """The events of a transcript as the detectors read them. Input that nobody wrote is left out."""
-    reader = Reader(transcript.dialect, policy)
-    return (step for event in transcript.events if (step := reader.step(event)) is not None)
 
 
 def _take_in(turn: _Turn, judged: JudgedRound) -> None:

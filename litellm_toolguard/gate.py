@@ -19,7 +19,7 @@ from litellm_toolguard.engine import (
     FactLookup,
     Finding,
     Standing,
-    decide_and_stand,
+    decide,
     decision_id,
 )
 from litellm_toolguard.errors import PayloadError
@@ -117,7 +117,7 @@ def rule(
         transcript = parse(dialect, request)
     except PayloadError as error:
         return unreadable(str(error), policy)
-    decision, standing = decide_and_stand(transcript, policy, lookup, secret)
+    decision, standing = decide(transcript, policy, lookup, secret)
     ruling = ruled(decision, standing, policy, blocks)
     if not decision.notes or policy.enforcement == "observe" or ruling.inspected == "none":
         return ruling

@@ -53,7 +53,7 @@ class Gathering:
     @classmethod
     def of(cls, source: str, policy: Policy | None) -> Gathering:
         """Nothing yet."""
-        return cls(Gatherer(source), RecordingReader(source, policy))
+        return cls(Gatherer(source), RecordingReader(policy))
 
 
 def gathered(found: Iterable[Outcome | Entry], gathering: Gathering) -> Iterator[Outcome]:

@@ -83,12 +83,10 @@ class RecordingReader:
     """The recording in one file.
 
     Args:
-        source: the file, as it was named.
         policy: a policy to judge by; None for the recorded one.
     """
 
-    def __init__(self, source: str, policy: Policy | None) -> None:
-        self._source = source
+    def __init__(self, policy: Policy | None) -> None:
         self._given = policy
         self._runs: dict[str, _Run] = {}
         self._kept: dict[str, _Kept] = {}
@@ -217,7 +215,7 @@ class RecordingReader:
         if keys:
             self._tips[keys[-1]] = conversation
         rounds = [step for step in steps if isinstance(step, JudgedRound)]
-        conversation.rounds = _messages(rounds)
+        conversation.rounds = _messages(steps)
         conversation.calls = sum(len(each.exchanges) for each in rounds)
         conversation.not_inspected = len(standing.evidence.problems)
         if decision.finding is not None:
@@ -263,13 +261,12 @@ def _of_objection(objection: Objection, round_: int) -> Intervention:
     )
 
 
-def _messages(rounds: Iterable[JudgedRound]) -> int:
+def _messages(steps: Iterable[Step]) -> int:
     """Messages of the assistant with calls."""
-    number, last = 0, -1
-    for each in rounds:
-        item = each.exchanges[0].exchange.call.location.item
-        number += item != last
-        last = item
+    number, goes_on = 0, False
+    for step in steps:
+        number += isinstance(step, JudgedRound) and not goes_on
+        goes_on = isinstance(step, JudgedRound) and step.round.is_open
     return number
 
 

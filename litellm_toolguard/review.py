@@ -14,7 +14,7 @@ from litellm_toolguard.engine import SEVERITY, Finding, chosen_of, hints, verdic
 from litellm_toolguard.evidence import Cleared, JudgedRound, Reader, proposed_call
 from litellm_toolguard.policy import DetectorName, Policy
 from litellm_toolguard.proposals import Stored, is_armed, judge_proposal
-from litellm_toolguard.transcript import Event, Round, Transcript, UserInput
+from litellm_toolguard.transcript import Round, Transcript, UserInput
 from litellm_toolguard.walk import Place, Said, Walk, place_at
 
 ReviewAction: TypeAlias = Literal["hint", "ask", "block", "stop", "reject"]
@@ -142,16 +142,16 @@ def review(transcript: Transcript, policy: Policy) -> Review:
         event.location.item for event in transcript.events if isinstance(event, UserInput) and event.kind == "user"
     }
     reader = _Reader(Walk(policy, transcript.tools), transcript.words_allowed)
-    read, before = Reader(transcript.dialect, policy), None
+    read, goes_on = Reader(transcript.dialect, policy), False
     for event in transcript.events:
         step = read.step(event)
         if isinstance(step, JudgedRound):
             requested = step.complete and step.round.end not in steered
-            reader.round(step, begins=not _is_open(before), requested=requested)
+            reader.round(step, begins=not goes_on, requested=requested)
         elif step is not None:
             reader.walk.add(step)
             reader.over = reader.over and not (isinstance(step, Cleared) and step.by_user)
-        before = event
+        goes_on = isinstance(event, Round) and event.is_open
     return Review(
         reader.number,
         reader.calls,
@@ -161,11 +161,3 @@ def review(transcript: Transcript, policy: Policy) -> Review:
         reader.requests,
         reader.armed,
     )
-
-
-def _is_open(event: Event | None) -> bool:
-    """Whether an answer of the model goes on behind the event: nothing of it was answered by the client yet. In
-    Responses what the provider ran is an item of its own beside the client's calls."""
-    if not isinstance(event, Round):
-        return False
-    return all(each.result is None or each.call.executed_by == "provider" for each in event.exchanges)

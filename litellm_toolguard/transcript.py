@@ -87,6 +87,12 @@ class Round:
     exchanges: tuple[Exchange, ...]
     end: int
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the assistant's message may go on behind it: the client has answered nothing of it yet. What the
+        provider ran is a round beside the client's calls, in Responses in items of its own."""
+        return all(each.result is None or each.call.executed_by == "provider" for each in self.exchanges)
+
 
 @dataclass(frozen=True, slots=True)
 class UserInput:

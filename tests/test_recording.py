@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from litellm_toolguard import gate, recording
 from litellm_toolguard.cli import main
 from litellm_toolguard.dialects import answered, parse
-from litellm_toolguard.engine import decide_and_stand, decide_on
+from litellm_toolguard.engine import decide, decide_on
 from litellm_toolguard.evidence import Reader
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.policy_reading import load_policy
@@ -148,7 +148,7 @@ def test_evidence_that_was_written_down_is_decided_alike(data: st.DataObject, di
     def told(instances: Any) -> dict[bytes, int]:
         return {instance: 2 for instance in instances if instance[0] % 2}
 
-    decision, standing = decide_and_stand(transcript, policy, told, secret)
+    decision, standing = decide(transcript, policy, told, secret)
     plain = json.loads(json.dumps(recording.plain_evidence(standing.evidence, 0)))
     evidence = recording.read_evidence(dialect, (), plain)
     again, stands = decide_on(evidence, policy, told, Reader(dialect, policy))
@@ -255,9 +255,20 @@ def look_up_plain_digests(dialect: Dialect) -> list[str]:
     conversation = Conversation(dialect)
     for step in expand(LOOP):
         conversation.add(step)
-    _, standing = decide_and_stand(parse(dialect, conversation.request()), Policy(), lambda _: {})
+    _, standing = decide(parse(dialect, conversation.request()), Policy(), lambda _: {})
     judged = standing.walk.rounds[0].round.exchanges[0]
     return [judged.key.hex(), judged.result.hex(), judged.traces.target.hex()]
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_a_message_in_which_the_provider_ran_tools_is_one_round(tmp_path: Path, content: bool) -> None:
+    """As it is in the review of the conversation itself."""
+    beside = {"round": [{"tool": "ask", "args": {"q": "a"}, "result": "no", "by": "provider"}, READ]}
+    path = tmp_path / "r.jsonl"
+    Live(path, content=content).run("responses", [{"user": "look"}, {"times": 3, "steps": [beside]}])
+
+    (found,) = replayed(path)
+    assert found["rounds"] == 3
 
 
 def test_only_what_is_read_of_a_request_is_kept(tmp_path: Path) -> None:
@@ -503,7 +514,7 @@ def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path, fault: str) -> N
 def test_an_answer_is_read_as_it_was_seen() -> None:
     """What the verdict needs of an answer survives the file."""
     ruling_at: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
-    _, standing = decide_and_stand(parse("chat", ruling_at), Policy(), lambda _: {}, b"secret")
+    _, standing = decide(parse("chat", ruling_at), Policy(), lambda _: {}, b"secret")
     found = look(standing, an_answer("chat", READ))
     again = recording.read_seen(json.loads(json.dumps(recording.plain_seen(found))))
 

@@ -12,7 +12,7 @@ import pytest
 from litellm_toolguard import policy
 from litellm_toolguard.dialects import parse
 from litellm_toolguard.errors import ConfigError
-from litellm_toolguard.evidence import JudgedRound, steps
+from litellm_toolguard.evidence import JudgedRound, Reader
 from litellm_toolguard.policy import DETECTORS
 from litellm_toolguard.policy_reading import load_policy
 from litellm_toolguard.store.memory import MemoryFactStore
@@ -262,7 +262,7 @@ def test_the_target_of_a_command_is_its_program_and_argument() -> None:
 def _target_of(command: str) -> bytes:
     conversation = Conversation("chat")
     conversation.add({"round": [{"tool": "bash", "args": {"command": command}, "result": ""}]})
-    (judged,) = (step for step in steps(parse("chat", conversation.request()), policy.Policy()))
+    (judged,) = Reader("chat", policy.Policy()).steps(parse("chat", conversation.request()).events)
     assert isinstance(judged, JudgedRound)
     return judged.exchanges[0].traces.target
 
