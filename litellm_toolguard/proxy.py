@@ -357,7 +357,8 @@ class ToolGuard(CustomGuardrail):
         async def work() -> None:
             done.append(await self._judge_answer(client, ruling, await receive(response, client.dialect)))
 
-        signs = kept_alive(work(), SIGNS_OF_LIFE.get(client.dialect), self.policy.stream.keep_alive_s)
+        make_sign = SIGNS_OF_LIFE.get(client.dialect)
+        signs = kept_alive(work(), make_sign and make_sign(), self.policy.stream.keep_alive_s)
         async with contextlib.aclosing(signs):
             async for sign in signs:
                 yield sign

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import litellm
 from litellm.proxy._types import UserAPIKeyAuth
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
 from litellm_toolguard.dialects import HISTORY_KEYS
 from litellm_toolguard.session import End, Failed, Held, Proposal, Release, Remember, Reply, Watch, session
@@ -35,9 +36,20 @@ _ROUTER_CALLS: Final[Mapping[Dialect, str]] = {
 }
 _REPORTS: Final = "standard_logging_guardrail_information"
 _GROUP: Final = "toolguard_model_group"
-SIGNS_OF_LIFE: Final[Mapping[Dialect, bytes]] = {"messages": b'event: ping\ndata: {"type": "ping"}\n\n'}
-"""Chunks that say nothing, where there is one that LiteLLM hands on."""
 _END_TOKENS: Final = 1024
+_TOKENS: Final = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+
+
+def _ping() -> bytes:
+    return b'event: ping\ndata: {"type": "ping"}\n\n'
+
+
+def _empty_delta() -> ModelResponseStream:
+    return ModelResponseStream(choices=[StreamingChoices(index=0, delta=Delta(content=""))])
+
+
+SIGNS_OF_LIFE: Final[Mapping[Dialect, Callable[[], Any]]] = {"messages": _ping, "chat": _empty_delta}
+"""Makes the chunk that says nothing, where the dialect has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +95,12 @@ class Received:
         response: the answer that was not streamed.
         chunks: the chunks of one that was.
         broken: what ended its stream before its time.
-        cost: what LiteLLM says it cost, in dollars; 0 where it does not say.
     """
 
     answer: Mapping[str, Any] | None = None
     response: Any = None
     chunks: list[Any] = field(default_factory=list)
     broken: Exception | None = None
-    cost: float = 0.0
 
     @property
     def reply(self) -> Reply:
@@ -109,8 +119,7 @@ def plain(response: Any) -> Mapping[str, Any] | None:
 
 def whole(response: Any) -> Received:
     """An answer that was not streamed."""
-    cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
-    return Received(plain(response), response, cost=float(cost) if isinstance(cost, (int, float)) else 0.0)
+    return Received(plain(response), response)
 
 
 class Collector:
@@ -199,6 +208,21 @@ class Client:
             return Received()
         return await receive(response, self.dialect) if self.stream else whole(response)
 
+    def cost(self, received: Received) -> float:
+        """What an answer cost by the prices of its deployment, in dollars; 0 where they or its tokens are not known."""
+        usage = (received.answer or {}).get("usage")
+        if not isinstance(usage, Mapping):
+            return 0.0
+        asked, made = (
+            next((count for name in names if isinstance(count := usage.get(name), int)), 0) for names in _TOKENS
+        )
+        deployment = _router().get_deployment(model_id=self._deployment()) if _router() is not None else None
+        if deployment is None:
+            return 0.0
+        # Prices of its own stand under the deployment's id, all others under the model's name.
+        costs = (_cost(own_id, deployment.litellm_params, asked, made) for own_id in (self._deployment(), None))
+        return next((cost for cost in costs if cost), 0.0)
+
     async def last_words(self, words: str) -> Any:
         """The end in words, from the provider of our own: a response, or a stream of one."""
         bucket = _BUCKETS[self.dialect]
@@ -246,6 +270,18 @@ def _router() -> Any:
     return proxy_server.llm_router
 
 
+def _cost(deployment: str | None, params: Any, asked: int, made: int) -> float:
+    try:
+        model, provider, *_ = litellm.get_llm_provider(params.model, params.custom_llm_provider, params.api_base)
+        costs = litellm.cost_per_token(
+            model=deployment or model, custom_llm_provider=provider, prompt_tokens=asked, completion_tokens=made
+        )
+        return sum(costs)
+    # LiteLLM has several errors for a model without prices, one of them a bare Exception.
+    except Exception:  # noqa: BLE001
+        return 0.0
+
+
 def _is_over_budget(key: UserAPIKeyAuth, spent: float) -> bool:
     pairs = ((key.max_budget, key.spend), (key.team_max_budget, key.team_spend))
     return any(limit is not None and (used or 0.0) + spent >= limit for limit, used in pairs)
@@ -266,7 +302,7 @@ async def carry_out(
         remember: stores what was held back.
         note: is given each answer as it came.
     """
-    steps, newest, spent = session(watch), first, first.cost
+    steps, newest, spent = session(watch), first, client.cost(first)
     note(newest)
     next(steps)
     effect = steps.send(first.reply)
@@ -277,18 +313,18 @@ async def carry_out(
         else:
             newest = await client.ask(effect.held, spent)
             note(newest)
-            spent += newest.cost
+            spent += client.cost(newest)
             effect = steps.send(newest.reply)
     steps.close()
     return effect, newest
 
 
-async def kept_alive(work: Coroutine[Any, Any, None], sign: bytes | None, every: float) -> AsyncGenerator[bytes, None]:
+async def kept_alive(work: Coroutine[Any, Any, None], sign: Any, every: float) -> AsyncGenerator[Any, None]:
     """Signs of life while the work goes on. The work ends when nobody waits any more; its error is raised here.
 
     Args:
         work: the work.
-        sign: a chunk that says nothing; None where there is none that LiteLLM hands on.
+        sign: a chunk that says nothing; None where the dialect has none.
         every: seconds between two signs.
     """
     task = asyncio.ensure_future(work)

@@ -43,7 +43,7 @@ _BODY_KEYS: Final = frozenset(
     {
         *HISTORY_KEYS.values(),
         *("tools", "tool_choice", "response_format", "function_call", "output_config", "output_format", "text"),
-        *("previous_response_id", "conversation"),
+        *("previous_response_id", "conversation", "thread"),
     }
 )
 """What is read of a request. Everything else, headers and keys above all, stays out of a recording."""

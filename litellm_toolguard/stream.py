@@ -139,8 +139,10 @@ def _add(into: dict[str, Any], key: str, value: Any) -> None:
 class _Chat:
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
+        self._usage: Any = None
 
     def feed(self, event: Mapping[str, Any]) -> None:
+        self._usage = event.get("usage") or self._usage
         for raw in _dicts(event.get("choices")):
             index = raw.get("index")
             choice = self._choices.setdefault(index if isinstance(index, int) else 0, _Choice())
@@ -153,7 +155,8 @@ class _Chat:
         # LiteLLM ends a stream of several choices with the first that ends.
         if all(choice.finish_reason is None for choice in self._choices.values()):
             return None
-        return {"choices": [{"index": index, **self._choices[index].whole()} for index in sorted(self._choices)]}
+        choices = [{"index": index, **self._choices[index].whole()} for index in sorted(self._choices)]
+        return {"choices": choices, **({} if self._usage is None else {"usage": self._usage})}
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
@@ -176,8 +179,14 @@ class _Messages:
             self._delta(index, event["delta"])
         elif kind == "message_delta" and isinstance(event.get("delta"), dict):
             self._message.update(event["delta"])
+            self._usage(event.get("usage"))
         elif kind == "message_stop":
             self._over = True
+
+    def _usage(self, more: Any) -> None:
+        """Bridged streams put all of it into the last event, native ones a part."""
+        if isinstance(more, dict):
+            self._message["usage"] = {**(self._message.get("usage") or {}), **more}
 
     def _delta(self, index: int, delta: Mapping[str, Any]) -> None:
         block, kind = self._blocks[index], delta.get("type")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,10 @@ import httpx
 import pytest
 
 from litellm_toolguard import notes
-from litellm_toolguard.demo.agents import Run, ToolOutput, run_agent
+from litellm_toolguard.demo.agents import Run, ToolOutput
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, expand
-from tests.harness.gateways import KINDS, PATHS, READ_FILE, Gateway, Gateways, guardrail, tool
+from tests.harness.gateways import KINDS, PATHS, Gateway, Gateways, guardrail, tool
 from tests.harness.upstream import (
     FINAL_WORDS,
     RECOVERED_WORDS,
@@ -326,42 +325,44 @@ def test_a_client_that_leaves_ends_the_providers_work(answering: Gateway, dialec
 # ---------------------------------------------------------------------------------------------------------- keep-alive
 
 
+SIGNS = {"messages": "event: ping", "chat": '"choices":[{"index":0,"delta":{"content":""}}]'}
+
+
 @every_dialect
 def test_a_held_stream_shows_signs_of_life(answering: Gateway, dialect: Dialect) -> None:
-    """Pings in messages; nothing in the others, which have no such event that LiteLLM hands on."""
+    """Pings in messages, empty deltas in chat once the provider's stream has begun; responses has no such event."""
     name = f"alive, {dialect}"
     told(answering, dialect, name)
     seen: list[str] = []
     with Gate() as gate, script(answering, Gated(Words(), gate)):
-        gate.let_through(0 if dialect == "messages" else 50)
+        gate.let_through({"messages": 0, "chat": 1}.get(dialect, 50))
         with streamed(answering, dialect, request(dialect, name, 4, stream=True)) as lines:
-            seen += [next(lines) for _ in range(3)] if dialect == "messages" else []
+            seen += [next(lines) for _ in range(3)] if dialect in SIGNS else []
             assert "".join(texts("\n".join(seen))) == ""
             gate.let_through(50)
             seen += lines
 
     assert "".join(texts("\n".join(seen))) == FINAL_WORDS
-    assert (seen[0] == "event: ping") is (dialect == "messages")
+    assert dialect not in SIGNS or SIGNS[dialect] in seen[0]
 
 
-# ------------------------------------------------------------------------------------------------------------- billing
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+def test_behind_a_sign_of_life_a_rejection_is_an_error_in_the_stream(answering: Gateway, dialect: Dialect) -> None:
+    """Its status was sent; the call is not handed over all the same."""
+    step = {**READ, "tool": "reject_it"}
+    name, again = f"alive and rejected, {dialect}", Calls([("reject_it", READ["args"])])
+    told(answering, dialect, name, step)
+    with Gate() as gate, script(answering, Gated(again, gate)):
+        gate.let_through({"messages": 0, "chat": 1}[dialect])
+        with streamed(answering, dialect, request(dialect, name, 4, step, stream=True)) as lines:
+            seen = [next(lines)]
+            gate.let_through(50)
+            seen += lines
 
-
-@every_dialect
-@both_forms
-def test_both_samples_are_logged(answering: Gateway, dialect: Dialect, stream: bool) -> None:
-    """Each with its own call id, under the caller's key and the model's public name."""
-    told(answering, dialect, name := f"billed, {dialect}, {stream}")
-    settled(answering, name, 1)
-    with script(answering, LOOP, Words()):
-        answering.post(dialect, request(dialect, name, 4, stream=stream))
-
-    rows = settled(answering, name, 3)[1:]
-    assert [(row["status"], row["total_tokens"], row["model_group"]) for row in rows] == [
-        ("success", 18, f"{KINDS[dialect]}/script")
-    ] * 2
-    assert len({row["call_id"] for row in rows}) == 2
-    assert {row["key"] for row in rows} == {answering.rows()[0]["key"]}
+    assert SIGNS[dialect] in seen[0]
+    assert "`reject_it` was called 4 times" in (text := "\n".join(seen))
+    assert '"error"' in text
+    assert "notes.txt" not in text
 
 
 # ------------------------------------------------------------------------------------------------------------- choices
@@ -383,7 +384,7 @@ def test_one_choice_that_trips_holds_back_all(answering: Gateway, stream: bool) 
 
 # ------------------------------------------------------------------------------------------------------------- helpers
 
-READ = {"tool": "read_file", "args": {"path": "notes.txt"}, "result": "x = 1"}
+READ: dict[str, Any] = {"tool": "read_file", "args": {"path": "notes.txt"}, "result": "x = 1"}
 
 
 def request(
@@ -404,10 +405,10 @@ def request(
     }
 
 
-def told(gateway: Gateway, dialect: Dialect, name: str) -> None:
+def told(gateway: Gateway, dialect: Dialect, name: str, *steps: Mapping[str, Any]) -> None:
     """Let the guard tell of the conversation's loop, so that the next request is armed."""
     with script(gateway, Words()):
-        assert gateway.post(dialect, request(dialect, name, 3)).status_code == 200
+        assert gateway.post(dialect, request(dialect, name, 3, *steps)).status_code == 200
 
 
 @contextmanager
@@ -451,53 +452,3 @@ def texts(stream: str) -> Iterator[str]:
             yield delta
         elif isinstance(delta, dict):
             yield delta.get("text") or ""
-
-
-def settled(gateway: Gateway, name: str, count: int) -> list[dict[str, Any]]:
-    """The rows of a conversation. LiteLLM writes them behind the answers: wait until so many are there."""
-    deadline = time.monotonic() + 30
-    while len(rows := [row for row in gateway.rows() if name in row["about"]]) < count:
-        assert time.monotonic() < deadline, f"only {len(rows)} rows"
-        time.sleep(0.05)
-    return rows
-
-
-# ------------------------------------------------------------------------------------------------------------- budgets
-
-# Whose key it is, LiteLLM asks this: one has used up what it may spend.
-KEYS = """
-from litellm.proxy._types import UserAPIKeyAuth
-
-async def known(request, api_key):
-    return UserAPIKeyAuth(api_key=api_key, max_budget=1.0, spend=1.0 if api_key == "sk-poor" else 0.0)
-"""
-
-
-@pytest.fixture
-def paying(gateways: Gateways) -> Gateway:
-    """A proxy whose callers have budgets."""
-    general = {"custom_auth": "keys.known"}
-    return gateways.get("paying", guardrails=[guardrail()], files={"keys.py": KEYS}, general_settings=general)
-
-
-@every_dialect
-@both_forms
-def test_a_key_without_money_gets_no_second_sample(paying: Gateway, dialect: Dialect, stream: bool) -> None:
-    """The run ends in words at once; a key that has some is asked for once more."""
-    requests = {}
-    for key in ("sk-rich", "sk-poor"):
-        paying.upstream.clear()
-        done = run_agent(
-            dialect=dialect,
-            stream=stream,
-            base_url=paying.proxy.url,
-            api_key=key,
-            model=f"{KINDS[dialect]}/looping",
-            tools=[READ_FILE],
-            execute=lambda name, _: ToolOutput(f"output of {name}"),
-            prompt="Do it.",
-        )
-        assert (done.ended, len(done.executions), done.text.startswith(ENDED)) == ("words", 4, True)
-        requests[key] = len(paying.upstream.requests)
-
-    assert requests == {"sk-rich": 6, "sk-poor": 5}

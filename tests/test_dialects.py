@@ -329,6 +329,14 @@ def test_what_responses_keeps_at_the_provider_is_not_inspected() -> None:
     ]
 
 
+def test_a_thread_of_messages_that_goes_on_is_not_inspected() -> None:
+    """Its earlier messages are the provider's; one that begins is whole."""
+    request_ = {"messages": [says("user", text("go"))]}
+    transcripts = [parse("messages", {**request_, "thread": {"type": kind}}) for kind in ("continue", "new")]
+
+    assert [reasons(each) for each in transcripts] == [["the history is kept by the provider (`thread`)"], []]
+
+
 def test_an_input_that_is_one_text_is_the_users() -> None:
     """The short form of a first request."""
     assert shape(parse("responses", {"input": "go"})) == ["user"]

@@ -39,6 +39,8 @@ def parse(request: Mapping[str, Any]) -> Transcript:
             _read_user(history, index, message.get("content"))
         elif role != "system":
             history.problem(Location(index), "a message of an unknown role")
+    if type_of(request.get("thread")) == "continue":
+        history.problem(None, "the history is kept by the provider (`thread`)")
     return history.transcript("messages", words_allowed=_words_allowed(request), tools=offered(request, _offered_tool))
 
 

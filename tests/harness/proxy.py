@@ -44,6 +44,9 @@ def config(
     return {**made, "guardrails": guardrails} if guardrails else made
 
 
+TOKEN_COST = 0.001
+"""Dollars for each token of the scripted provider."""
+
 # Kind of model -> (LiteLLM's provider, path of its api_base). LiteLLM appends /chat/completions or /responses to the
 # first and /v1/messages to the second.
 _NATIVE: Mapping[str, tuple[str, str]] = {"native-chat": ("openai", "/v1"), "native-messages": ("anthropic", "")}
@@ -51,7 +54,12 @@ _NATIVE: Mapping[str, tuple[str, str]] = {"native-chat": ("openai", "/v1"), "nat
 
 def _deployment(kind: str, behaviour: str, upstream_url: str) -> dict[str, Any]:
     provider, path = _NATIVE[kind]
-    params = {"model": f"{provider}/{behaviour}", "api_base": f"{upstream_url}{path}", "api_key": "sk-upstream"}
+    params: dict[str, Any] = {
+        "model": f"{provider}/{behaviour}",
+        "api_base": f"{upstream_url}{path}",
+        "api_key": "sk-upstream",
+    }
+    params |= {"input_cost_per_token": TOKEN_COST, "output_cost_per_token": TOKEN_COST}
     return {"model_name": f"{kind}/{behaviour}", "litellm_params": params}
 
 

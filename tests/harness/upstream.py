@@ -39,7 +39,7 @@ class Words:
     text: str = FINAL_WORDS
 
 
-Plain: TypeAlias = Calls | Words
+Plain: TypeAlias = "Calls | Words | Raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,15 @@ class Failure:
     """An HTTP error in the dialect's form."""
 
     status: int
+    message: str = "failed as the script says"
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """An answer of the dialect's own parts, laid over one in words; in chat over its choice."""
+
+    parts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ class Gated:
     gate: Gate
 
 
-Reply: TypeAlias = Calls | Words | Failure | Cut | Several | Gated
+Reply: TypeAlias = Calls | Words | Raw | Failure | Cut | Several | Gated
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +298,9 @@ def _read_chat(body: Body) -> Turn:
 
 
 def _chat_answer(reply: Plain, body: Body, ids: _Ids) -> dict[str, Any]:
+    if isinstance(reply, Raw):
+        answer = _chat_answer(Words(), body, ids)
+        return {**answer, "choices": [{**answer["choices"][0], **reply.parts}]}
     words = isinstance(reply, Words)
     message = {"role": "assistant", "content": reply.text} if isinstance(reply, Words) else _chat_calls(reply, ids)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop" if words else "tool_calls"}
@@ -323,10 +335,15 @@ def _chat_events(answer: Mapping[str, Any], body: Body) -> Iterator[bytes]:
 
 
 def _chat_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    calls = message.get("tool_calls") or []
-    yield {"role": "assistant", "content": None if calls else ""}
-    for text in _fragments(message["content"] or ""):
-        yield {"content": text}
+    calls, legacy = message.get("tool_calls") or [], message.get("function_call")
+    yield {"role": "assistant", "content": None if calls or legacy else ""}
+    for key in ("content", "refusal"):
+        for text in _fragments(message.get(key) or ""):
+            yield {key: text}
+    if legacy:
+        yield {"function_call": {"name": legacy["name"], "arguments": ""}}
+        for text in _fragments(legacy["arguments"]):
+            yield {"function_call": {"arguments": text}}
     for index, call in enumerate(calls):
         opened = {**call, "index": index, "function": {**call["function"], "arguments": ""}}
         yield {"tool_calls": [opened]}
@@ -349,6 +366,8 @@ def _read_messages(body: Body) -> Turn:
 
 
 def _message_answer(reply: Plain, body: Body, ids: _Ids) -> dict[str, Any]:
+    if isinstance(reply, Raw):
+        return {**_message_answer(Words(), body, ids), **reply.parts}
     words = isinstance(reply, Words)
     return {
         "id": ids("msg"),
@@ -375,19 +394,26 @@ def _message_events(answer: Mapping[str, Any], _: Body) -> Iterator[bytes]:
     yield _named_sse({"type": "ping"})
     for index, block in enumerate(answer["content"]):
         yield from map(_named_sse, _block_events(index, block))
-    ended = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
+    ended = {key: answer[key] for key in ("stop_reason", "stop_sequence", "stop_details") if key in answer}
     yield _named_sse({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 7}})
     yield _named_sse({"type": "message_stop"})
 
 
 def _block_events(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    is_text = block["type"] == "text"
-    opened = {**block, "text": ""} if is_text else {**block, "input": {}}
-    kind, key = ("text_delta", "text") if is_text else ("input_json_delta", "partial_json")
+    opened, kind, key, text = _opened_block(block)
     yield {"type": "content_block_start", "index": index, "content_block": opened}
-    for text in _fragments(block["text"] if is_text else json.dumps(block["input"])):
-        yield {"type": "content_block_delta", "index": index, "delta": {"type": kind, key: text}}
+    for fragment in _fragments(text):
+        yield {"type": "content_block_delta", "index": index, "delta": {"type": kind, key: fragment}}
     yield {"type": "content_block_stop", "index": index}
+
+
+def _opened_block(block: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
+    """A block as it begins, and what follows in fragments: the kind of delta, its key, the whole of it."""
+    if block["type"] == "text":
+        return {**block, "text": ""}, "text_delta", "text", block["text"]
+    if "input" in block:
+        return {**block, "input": {}}, "input_json_delta", "partial_json", json.dumps(block["input"])
+    return block, "", "", ""
 
 
 def _named_sse(data: Mapping[str, Any]) -> bytes:
@@ -409,6 +435,8 @@ def _read_responses(body: Body) -> Turn:
 
 
 def _response_answer(reply: Plain, body: Body, ids: _Ids) -> dict[str, Any]:
+    if isinstance(reply, Raw):
+        return {**_response_answer(Words(), body, ids), **reply.parts}
     output = [_response_message(reply, ids)] if isinstance(reply, Words) else _function_calls(reply, ids)
     usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
@@ -468,15 +496,18 @@ def _response_steps(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.in_progress", "response": opened}
     for index, item in enumerate(answer["output"]):
         yield from _item_steps(index, item)
-    yield {"type": "response.completed", "response": answer}
+    yield {"type": f"response.{answer['status']}", "response": answer}
 
 
 def _item_steps(index: int, item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    is_call = item["type"] == "function_call"
-    emptied: dict[str, Any] = {"arguments": ""} if is_call else {"content": []}
+    emptied: dict[str, Any]
+    emptied = {"arguments": ""} if item["type"] == "function_call" else {"content": []} if "content" in item else {}
     yield _item_event("response.output_item.added", index, {**item, "status": "in_progress", **emptied})
     place = {"item_id": item["id"], "output_index": index}
-    yield from _argument_steps(place, item) if is_call else _text_steps(place, item["content"][0])
+    if item["type"] == "function_call":
+        yield from _argument_steps(place, item)
+    for number, part in enumerate(item.get("content") or ()):
+        yield from _part_steps({**place, "content_index": number}, part)
     yield _item_event("response.output_item.done", index, item)
 
 
@@ -491,12 +522,13 @@ def _argument_steps(place: Mapping[str, Any], item: Mapping[str, Any]) -> Iterat
     yield {"type": "response.function_call_arguments.done", **place, **done}
 
 
-def _text_steps(item_place: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    place = {**item_place, "content_index": 0}
-    yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
-    for text in _fragments(part["text"]):
-        yield {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []}
-    yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
+def _part_steps(place: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    key, name = ("refusal", "refusal") if part["type"] == "refusal" else ("text", "output_text")
+    more: dict[str, Any] = {} if key == "refusal" else {"logprobs": []}
+    yield {"type": "response.content_part.added", **place, "part": {**part, key: ""}}
+    for text in _fragments(part[key]):
+        yield {"type": f"response.{name}.delta", **place, "delta": text, **more}
+    yield {"type": f"response.{name}.done", **place, key: part[key], **more}
     yield {"type": "response.content_part.done", **place, "part": part}
 
 
@@ -616,11 +648,11 @@ class _Handler(BaseHTTPRequestHandler):
         if reply is None:
             self._send_error(404, f"nothing to say as model {body['model']}")
         elif isinstance(reply, Failure):
-            self._send_error(reply.status, "failed as the script says")
+            self._send_error(reply.status, reply.message, reply.code)
         else:
             self._answer(wire, reply, body)
 
-    def _answer(self, wire: _Wire, reply: Calls | Words | Cut | Several | Gated, body: Body) -> None:
+    def _answer(self, wire: _Wire, reply: Plain | Cut | Several | Gated, body: Body) -> None:
         gate = reply.gate if isinstance(reply, Gated) else None
         answer = _answer_of(wire, reply, body, self.server.upstream.ids)
         if body.get("stream"):
@@ -637,9 +669,10 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ConnectionAbortedError
             yield event
 
-    def _send_error(self, status: int, message: str) -> None:
-        kind = {404: "not_found_error", 429: "rate_limit_error"}.get(status, "api_error")
-        error = {"type": kind, "message": message, "param": None, "code": kind}
+    def _send_error(self, status: int, message: str, code: str = "") -> None:
+        kinds = {400: "invalid_request_error", 404: "not_found_error", 429: "rate_limit_error"}
+        kind = kinds.get(status, "api_error")
+        error = {"type": kind, "message": message, "param": None, "code": code or kind}
         self._send_json(status, {"type": "error", "error": error})
 
     def _send_json(self, status: int, value: Mapping[str, Any]) -> None:
@@ -674,7 +707,7 @@ def _events_of(reply: Reply) -> int | None:
     return reply.events if isinstance(reply, Cut) else None
 
 
-def _answer_of(wire: _Wire, reply: Calls | Words | Cut | Several | Gated, body: Body, ids: _Ids) -> dict[str, Any]:
+def _answer_of(wire: _Wire, reply: Plain | Cut | Several | Gated, body: Body, ids: _Ids) -> dict[str, Any]:
     """The whole answer of a reply."""
     if isinstance(reply, Several):
         answers = [wire.answer(each, body, ids) for each in reply.replies]
