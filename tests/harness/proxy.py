@@ -76,6 +76,7 @@ def start_proxy(
     files: Mapping[str, str] = {},
     python: str = sys.executable,
     workers: int = 1,
+    port: int | None = None,
 ) -> ProxyProcess:
     """Start a proxy and wait until it serves; use it as a context manager.
 
@@ -84,8 +85,9 @@ def start_proxy(
         env: more environment variables.
         python: the interpreter whose LiteLLM is started.
         workers: processes that serve.
+        port: an unused port of loopback; None takes any.
     """
-    proxy = _process(config, workdir, env, files, python, workers)
+    proxy = _process(config, workdir, env, files, python, workers, port)
     try:
         proxy.wait_until_ready()
         _wait_for_workers(proxy, workers)
@@ -154,10 +156,11 @@ def _process(
     files: Mapping[str, str],
     python: str,
     workers: int = 1,
+    port: int | None = None,
 ) -> ProxyProcess:
     path = _write_config(config, workdir, files)
     key = config["general_settings"]["master_key"]
-    return ProxyProcess(path, port=unused_port(), key=key, env=env, python=python, workers=workers)
+    return ProxyProcess(path, port=port or unused_port(), key=key, env=env, python=python, workers=workers)
 
 
 def _write_config(config: Mapping[str, Any], workdir: Path, files: Mapping[str, str]) -> Path:
