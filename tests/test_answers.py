@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ both_forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "str
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 CLEAN_FINISH = {"chat": "stop", "messages": "end_turn", "responses": "completed"}
+TOKENS = 18
+"""Of each whole answer of the scripted provider."""
 LOOP = Calls([("read_file", {"path": "notes.txt"})])
 ENDED = f"{notes.END_PREFIX}`read_file` was called 4 times"
 RUNGS = {
@@ -312,6 +315,8 @@ def test_a_client_that_leaves_ends_the_providers_work(answering: Gateway, dialec
             with sent(answering, dialect, body):
                 assert gate.reached.wait(30)
             assert gate.left.wait(30)
+    # The hint's answer, and the first sample of the second request, which was whole before its client left.
+    settled(answering, name, 2, tokens=TOKENS)
     answering.upstream.clear()
     with script(answering, LOOP, Words()):
         answer = answering.post(dialect, body)
@@ -452,3 +457,15 @@ def texts(stream: str) -> Iterator[str]:
             yield delta
         elif isinstance(delta, dict):
             yield delta.get("text") or ""
+
+
+def settled(gateway: Gateway, name: str, count: int, tokens: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a conversation, or those of so many tokens. LiteLLM writes them behind the answers: wait until so
+    many are there."""
+    deadline = time.monotonic() + 30
+    while True:
+        rows = [row for row in gateway.rows() if name in row["about"] and tokens in (None, row["total_tokens"])]
+        if len(rows) >= count:
+            return rows
+        assert time.monotonic() < deadline, f"only {len(rows)} rows"
+        time.sleep(0.05)

@@ -61,6 +61,80 @@ def test_an_error_inside_the_guard_is_a_503_where_the_policy_says_so(gateways: G
     assert "secret content" not in failing.proxy.log()
 
 
+# Fails where an answer is judged, with content in the error's text; or where the last words are said.
+BROKEN_ANSWERS = """
+from litellm_toolguard import ToolGuard, proxy, proxy_answers
+
+async def carry_out(watch, client, first, *_):
+    raise ZeroDivisionError(f"secret content of {first.answer}")
+
+async def last_words(self, words):
+    raise ZeroDivisionError(f"secret content of {words}")
+
+class BrokenAnswers(ToolGuard):
+    async def _judge_answer(self, client, ruling, first):
+        proxy.carry_out, whole = carry_out, proxy.carry_out
+        try:
+            return await super()._judge_answer(client, ruling, first)
+        finally:
+            proxy.carry_out = whole
+
+class Speechless(ToolGuard):
+    async def _last_words(self, client, ruling):
+        proxy_answers.Client.last_words, whole = last_words, proxy_answers.Client.last_words
+        try:
+            return await super()._last_words(client, ruling)
+        finally:
+            proxy_answers.Client.last_words = whole
+"""
+BROKEN_GUARDS = {
+    "allow": ({"on_error": "allow"}, "broken.BrokenAnswers"),
+    "reject": ({"on_error": "reject"}, "broken.BrokenAnswers"),
+    "speechless": ({}, "broken.Speechless"),
+}
+
+
+@pytest.fixture
+def broken_answers(gateways: Gateways) -> Gateway:
+    """A proxy whose guards, each for the requests that name it, fail at the answer."""
+    entries = [
+        {**guardrail(policy, loaded=loaded, default_on=False), "guardrail_name": name}
+        for name, (policy, loaded) in BROKEN_GUARDS.items()
+    ]
+    return gateways.get("broken-answers", guardrails=entries, files={"broken.py": BROKEN_ANSWERS})
+
+
+@every_dialect
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_error_while_an_answer_is_judged(broken_answers: Gateway, dialect: Dialect, stream: bool) -> None:
+    """The answer is delivered as it came, or the policy makes it a 503, streamed too; without content in the log."""
+    allowed, rejected = (
+        broken_answers.run(
+            dialect, "looping", stream=stream, max_requests=6, extra={"extra_body": {"guardrails": [name]}}
+        )
+        for name in ("allow", "reject")
+    )
+
+    assert (allowed.ended, len(allowed.executions)) == ("cap", 6)
+    assert (rejected.ended, rejected.status, len(rejected.executions)) == ("error", 503, 4)
+    assert "toolguard: ZeroDivisionError while an answer was judged" in broken_answers.proxy.log()
+    assert "secret content" not in broken_answers.proxy.log()
+
+
+@every_dialect
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_where_no_words_can_be_said_the_end_is_a_rejection(
+    broken_answers: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """The call that was proposed is not handed over."""
+    run = broken_answers.run(dialect, "looping", stream=stream, extra={"extra_body": {"guardrails": ["speechless"]}})
+
+    assert (run.ended, run.status, len(run.executions)) == ("error", 400, 4)
+    assert "`read_file` was called 4 times" in run.text
+    assert "toolguard: ZeroDivisionError while a run was ended" in broken_answers.proxy.log()
+    assert "secret content" not in broken_answers.proxy.log()
+
+
 @pytest.fixture
 def strict_reader(gateways: Gateways) -> Gateway:
     """A proxy that rejects what it cannot inspect."""

@@ -70,6 +70,11 @@ REFUSALS = [
         files={"policies/bad.yaml": "detectors: {failing-call: {hint: 9, stop: 6}}\n"},
     ),
     Refusal(
+        "a way to hold streams that there is not",
+        "toolguard.stream.hold: 'tool_call' is none of 'start'",
+        [guardrail({"stream": {"hold": "tool_call"}})],
+    ),
+    Refusal(
         "a store that is no database",
         "facts.db cannot be used: no SQLite database",
         [guardrail({"store": "sqlite:///data/facts.db"})],

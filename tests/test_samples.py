@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +17,13 @@ from tests.harness.upstream import FINAL_WORDS, Failure, Gate, Gated, Raw, Words
 from tests.test_answers import (
     ENDED,
     LOOP,
+    TOKENS,
     answering,
     both_forms,
     every_dialect,
     request,
     script,
+    settled,
     texts,
     told,
 )
@@ -30,10 +31,6 @@ from tests.test_answers import (
 __all__ = ["answering"]
 
 pytestmark = pytest.mark.proxy
-
-TOKENS = 18
-"""Of each answer of the scripted provider."""
-
 
 # ------------------------------------------------------------------------------------------------------------- billing
 
@@ -78,15 +75,6 @@ def test_what_the_gateway_tries_again_is_billed_once_and_raises_no_count(
     assert [(block["action"], block["count"], block["samples"]) for block in blocks if "samples" in block] == [
         ("block", 5, 2)
     ] * 2
-
-
-def settled(gateway: Gateway, name: str, count: int) -> list[dict[str, Any]]:
-    """The rows of a conversation. LiteLLM writes them behind the answers: wait until so many are there."""
-    deadline = time.monotonic() + 30
-    while len(rows := [row for row in gateway.rows() if name in row["about"]]) < count:
-        assert time.monotonic() < deadline, f"only {len(rows)} rows"
-        time.sleep(0.05)
-    return rows
 
 
 # ------------------------------------------------------------------------------------------------------------- budgets
