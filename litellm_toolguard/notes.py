@@ -21,6 +21,12 @@ END_PREFIX = "[toolguard] This run was ended by the gateway: "
 QUESTION_PREFIX = "[toolguard] The gateway asks before it goes on: "
 """What a question to the user starts with; the user's next message is the answer."""
 
+WITHHELD: Final = (
+    "[toolguard] The result of this call is withheld by the gateway and cannot be shown. The call itself ran. "
+    "Go on without the result."
+)
+"""What stands in the place of a withheld result, for ever the same."""
+
 Sameness: TypeAlias = Literal["same", "varying", "unknown"]
 
 _MAX_NAME_CHARS = 64

@@ -91,6 +91,7 @@ class Outcome:
 
 _PENDING = Outcome("pending", "none")
 _UNCLEAR = Outcome("unclear", "none")
+_WITHHELD = Outcome("withheld", "gateway")
 
 
 def outcome_of(dialect: Dialect, exchange: Exchange, operator_texts: Sequence[OperatorText] = ()) -> Outcome:
@@ -104,6 +105,8 @@ def outcome_of(dialect: Dialect, exchange: Exchange, operator_texts: Sequence[Op
     result = exchange.result
     if result is None:
         return _PENDING
+    if result.withheld:
+        return _WITHHELD
     has_flag = dialect == "messages" or exchange.call.executed_by == "provider"
     told = match_operator_text(operator_texts, result.text, is_error=result.is_error, has_flag=has_flag)
     if told is not None:

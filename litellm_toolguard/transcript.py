@@ -57,6 +57,7 @@ class ToolResult:
         opaque: stable text of the parts that are not text (images, files, structured output), for identity only.
         location: where it stands; for a provider's call that carries its own result, where the call stands.
         carries_text: whether a note may be appended to it.
+        withheld: whether the guard put a notice in the place of what the tool returned.
     """
 
     text: str
@@ -64,6 +65,7 @@ class ToolResult:
     opaque: str
     location: Location
     carries_text: bool
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,12 @@ class Round:
     Args:
         exchanges: never empty.
         end: index of the last item that belongs to the round.
+        said: what the assistant said before the calls, in the same answer.
     """
 
     exchanges: tuple[Exchange, ...]
     end: int
+    said: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -135,6 +139,8 @@ class Transcript:
         problems: what could not be read.
         tools: the parameters' schema of every function that the request offers, by name.
         words_allowed: False where the request forces a tool call or a JSON answer, so a run cannot end in words.
+        orphans: results that belong to no call of their round; they are among the problems.
+        answered: whether words of the assistant stand at the very end.
     """
 
     dialect: Dialect
@@ -142,6 +148,8 @@ class Transcript:
     problems: tuple[Problem, ...]
     words_allowed: bool
     tools: Mapping[str, Any] = field(default_factory=dict)
+    orphans: tuple[ToolResult, ...] = ()
+    answered: bool = False
 
     @property
     def rounds(self) -> tuple[Round, ...]:

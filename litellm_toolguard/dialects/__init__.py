@@ -5,6 +5,7 @@ All three have the same functions:
 - `parse(request) -> Transcript`; raises `PayloadError` when the history cannot be read at all;
 - `with_notes(request, notes) -> request` returns a request in which only the named places differ; the values on the
   way to them are copied, everything else is the caller's own object, untouched;
+- `with_text(request, results, text)` puts a text in the place of results, on the same terms;
 - `answered(answer)` and `not_executed(items, text)`: what an answer adds to the history, and the results that say that
   its calls did not run.
 """
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 from litellm_toolguard.dialects import chat, messages, responses
 from litellm_toolguard.dialects.history import Note
-from litellm_toolguard.transcript import Dialect, Transcript
+from litellm_toolguard.transcript import Dialect, ToolResult, Transcript
 
 HISTORY_KEYS: Final[Mapping[Dialect, str]] = {"chat": "messages", "messages": "messages", "responses": "input"}
 """The key of a request that holds its history."""
@@ -41,6 +42,15 @@ def with_notes(dialect: Dialect, request: Mapping[str, Any], notes: Sequence[Not
     return edited
 
 
+def with_text(
+    dialect: Dialect, request: Mapping[str, Any], results: Sequence[ToolResult], text: str
+) -> dict[str, Any] | None:
+    """The request with a text in the place of each of these results of its transcript, and nothing else changed. None
+    where one of them cannot hold a text."""
+    edited: dict[str, Any] | None = _MODULES[dialect].with_text(request, results, text)
+    return edited
+
+
 def answered(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
     """What a client appends to its history for an answer: one tuple of items per choice; empty where the answer is
     none."""
@@ -59,4 +69,4 @@ def not_executed(dialect: Dialect, items: Sequence[Any], text: str) -> tuple[Any
     return results
 
 
-__all__ = ["HISTORY_KEYS", "Note", "answered", "not_executed", "parse", "read_answer", "with_notes"]
+__all__ = ["HISTORY_KEYS", "Note", "answered", "not_executed", "parse", "read_answer", "with_notes", "with_text"]

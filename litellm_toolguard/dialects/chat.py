@@ -18,6 +18,7 @@ from litellm_toolguard.dialects.history import (
     is_text,
     items_of,
     offered,
+    replaced,
     role_of,
     text_and_opaque,
 )
@@ -43,6 +44,15 @@ def _offered_tool(tool: dict[str, Any]) -> tuple[Any, Any]:
 def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:
     """The request with the notes appended to tool messages, or in a user message behind the round."""
     return {**request, "messages": edit_items(request["messages"], notes, _append, _own_message)}
+
+
+def with_text(request: Mapping[str, Any], results: Sequence[ToolResult], text: str) -> dict[str, Any]:
+    """The request with a text in the place of each result."""
+    edited = list(request["messages"])
+    for result in results:
+        message = edited[result.location.item]
+        edited[result.location.item] = {**message, "content": replaced(message.get("content"), text, "text")}
+    return {**request, "messages": edited}
 
 
 def answered(answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:

@@ -54,11 +54,12 @@ class _OpenRound:
     calls: list[ToolCall]
     end: int
     by_provider: bool = False
+    said: str = ""
     results: dict[int, ToolResult] = field(default_factory=dict)
 
     def freeze(self) -> Round:
         exchanges = tuple(Exchange(call, self.results.get(index)) for index, call in enumerate(self.calls))
-        return Round(exchanges, self.end)
+        return Round(exchanges, self.end, self.said)
 
 
 class History:
@@ -67,10 +68,13 @@ class History:
     def __init__(self) -> None:
         self._events: list[_OpenRound | UserInput | RunEnd] = []
         self._problems: list[Problem] = []
+        self._orphans: list[ToolResult] = []
         self._newest: _OpenRound | None = None
         self._newest_at = 0
         self._attachment = ""
         self._after_assistant = False
+        self._said = ""
+        self._answered = False
 
     def calls(self, item: int, calls: Sequence[ToolCall]) -> None:
         """Calls of the client's tools. A batch that the wire spreads over neighbouring assistant items is one round."""
@@ -81,8 +85,9 @@ class History:
             newest.calls.extend(calls)
             newest.end = item
         else:
-            self._newest, self._newest_at = _OpenRound(list(calls), item), len(self._events)
+            self._newest, self._newest_at = _OpenRound(list(calls), item, said=self._said), len(self._events)
             self._events.append(self._newest)
+        self._said, self._answered = "", False
         self._after_assistant = True
 
     def provider_call(self, item: int, call: ToolCall, result: ToolResult | None) -> None:
@@ -95,10 +100,10 @@ class History:
     def result(self, item: int, call_id: str, result: ToolResult) -> None:
         """A result; it is paired with the first call of the client's newest round that has this id and no result
         yet."""
-        self._after_assistant = False
+        self._after_assistant = self._answered = False
         newest = self._newest
         if newest is None:
-            self.problem(result.location, "a tool result without a call of the newest round")
+            self._orphan(result)
             return
         for index, call in enumerate(newest.calls):
             if call.id == call_id and index not in newest.results:
@@ -106,11 +111,16 @@ class History:
                 newest.results[index] = result
                 newest.end = max(newest.end, item)
                 return
+        self._orphan(result)
+
+    def _orphan(self, result: ToolResult) -> None:
+        self._orphans.append(result)
         self.problem(result.location, "a tool result without a call of the newest round")
 
     def user_text(self, text: str, location: Location) -> None:
         """Text in the user's role."""
-        self._after_assistant = False
+        self._after_assistant = self._answered = False
+        self._said = ""
         self._events.append(UserInput(text, classify_input(text), location))
 
     def user_attachment(self, content: Any, location: Location) -> None:
@@ -125,7 +135,9 @@ class History:
         self._events.append(UserInput("", "event" if follows_round else "user", location))
 
     def assistant_text(self, text: str, location: Location) -> None:
-        """Text of the assistant; only the guard's own words of an earlier end matter."""
+        """Text of the assistant: that before its calls, and the guard's own words of an earlier end."""
+        self._said = text
+        self._answered = bool(text)
         if text.startswith((sentences.END_PREFIX, sentences.QUESTION_PREFIX)):
             self._after_assistant = False
             self._events.append(RunEnd(location))
@@ -139,7 +151,9 @@ class History:
         events: tuple[Event, ...] = tuple(
             event.freeze() if isinstance(event, _OpenRound) else event for event in self._events
         )
-        return Transcript(dialect, events, tuple(self._problems), words_allowed, tools)
+        return Transcript(
+            dialect, events, tuple(self._problems), words_allowed, tools, tuple(self._orphans), self._answered
+        )
 
     def _behind_provider_rounds(self, newest: _OpenRound) -> None:
         """The provider's tools of the same answer ran before the client's: their rounds stand first."""
@@ -236,6 +250,14 @@ def appended(content: Any, text: str, text_type: str) -> Any:
     if isinstance(content, list):
         return [*content, {"type": text_type, "text": note}]
     return note
+
+
+def replaced(content: Any, text: str, text_type: str) -> Any:
+    """The content of a result with nothing but a text in it, in the form that it had. A cache mark stays."""
+    if not isinstance(content, list):
+        return text
+    marks = [part["cache_control"] for part in content if isinstance(part, dict) and part.get("cache_control")]
+    return [{"type": text_type, "text": text, **({"cache_control": marks[-1]} if marks else {})}]
 
 
 def edit_items(

@@ -17,6 +17,7 @@ from litellm_toolguard.dialects.history import (
     is_text,
     items_of,
     offered,
+    replaced,
     role_of,
     text_and_opaque,
     type_of,
@@ -56,6 +57,17 @@ def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, A
     own = [note for note in notes if note.carrier is None]
     for note in sorted(own, key=lambda note: note.round.end, reverse=True):
         _add_text(edited, note)
+    return {**request, "messages": edited}
+
+
+def with_text(request: Mapping[str, Any], results: Sequence[ToolResult], text: str) -> dict[str, Any]:
+    """The request with a text in the place of each result."""
+    edited = list(request["messages"])
+    for result in results:
+        at, part = result.location.item, result.location.part or 0
+        content = list(edited[at]["content"])
+        content[part] = {**content[part], "content": replaced(content[part].get("content"), text, "text")}
+        edited[at] = {**edited[at], "content": content}
     return {**request, "messages": edited}
 
 

@@ -6,7 +6,8 @@ The dialect has no error flag for the client's tools; the provider's carry a `st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from litellm_toolguard.dialects.history import (
     edit_items,
     is_text,
     offered,
+    replaced,
     role_of,
     text_and_opaque,
     type_of,
@@ -108,6 +110,45 @@ def _offered_tool(tool: dict[str, Any]) -> tuple[Any, Any]:
 def with_notes(request: Mapping[str, Any], notes: Sequence[Note]) -> dict[str, Any]:
     """The request with the notes appended to output items, or in a user message behind the round."""
     return {**request, "input": edit_items(request["input"], notes, _append, _own_message)}
+
+
+def with_text(request: Mapping[str, Any], results: Sequence[ToolResult], text: str) -> dict[str, Any] | None:
+    """The request with a text in the place of each result; None where one of them has no place for it: screenshots."""
+    edited = list(request["input"])
+    for result in results:
+        item = edited[result.location.item]
+        write = _WRITE_OUTPUT.get(type_of(item))
+        if write is None:
+            return None
+        edited[result.location.item] = {**item, "output": write(item.get("output"), text)}
+    return {**request, "input": edited}
+
+
+def _write_text(output: Any, text: str) -> Any:
+    return replaced(output, text, "input_text")
+
+
+def _write_local_shell(_output: Any, text: str) -> str:
+    return json.dumps({"output": text})
+
+
+def _write_shell(output: Any, text: str) -> list[dict[str, Any]]:
+    outcomes = [part["outcome"] for part in output if isinstance(part, dict) and "outcome" in part] if output else []
+    outcome = outcomes[-1] if outcomes else {"type": "exit", "exit_code": 0}
+    return [{"stdout": text, "stderr": "", "outcome": outcome}]
+
+
+def _write_patch(_output: Any, text: str) -> str:
+    return text
+
+
+_WRITE_OUTPUT: Mapping[str, Callable[[Any, str], Any]] = {
+    "function_call_output": _write_text,
+    "custom_tool_call_output": _write_text,
+    "local_shell_call_output": _write_local_shell,
+    "shell_call_output": _write_shell,
+    "apply_patch_call_output": _write_patch,
+}
 
 
 def answered(answer: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:

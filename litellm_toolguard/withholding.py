@@ -1,0 +1,202 @@
+"""Which results of a request are withheld, and which would be if it were refused. Pure.
+
+A result is known again by its content (tool, arguments, content), so a re-fetch under a new id is too, and by its call
+(id, tool, arguments, the answer that made the call), so a client that shortens old results does not leak it. Neither
+depends on the dialect: text counts as it is joined, images and files by their bytes. A result without its call is known
+by its content alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from litellm_toolguard import notes
+from litellm_toolguard.canonical import call_key, canonical_arguments, digest, parse_arguments
+from litellm_toolguard.dialects import parse, with_text
+from litellm_toolguard.transcript import Dialect, Exchange, Round, ToolResult, Transcript, UserInput
+from litellm_toolguard.withheld import Withheld
+
+Known: TypeAlias = Callable[[Iterable[bytes]], frozenset[bytes]]
+"""Gives those of the keys that are withheld. Called at most once per request."""
+
+_DATA_URL: Final = ";base64,"
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """A request without what is withheld.
+
+    Args:
+        request: with notices in the places of withheld results; the caller's own where there are none.
+        transcript: its transcript.
+        replaced: how many results were replaced.
+    """
+
+    request: Mapping[str, Any]
+    transcript: Transcript
+    replaced: int = 0
+
+
+def without_withheld(dialect: Dialect, request: Mapping[str, Any], transcript: Transcript, known: Known) -> Cleared:
+    """Put notices in the places of the results that are withheld.
+
+    Args:
+        dialect: the request's.
+        request: its body, left as it is.
+        transcript: its history.
+        known: see `Known`.
+    """
+    keys = {id(result): keys for result, keys in _keyed_results(transcript)}
+    found = known({key for each in keys.values() for key in each}) if keys else frozenset()
+    if not found:
+        return Cleared(request, transcript)
+    hidden = [
+        result
+        for result, _ in _keyed_results(transcript)
+        if not found.isdisjoint(keys[id(result)]) and with_text(dialect, request, [result], "") is not None
+    ]
+    edited = with_text(dialect, request, hidden, notes.WITHHELD)
+    if edited is None or not hidden:
+        return Cleared(request, transcript)
+    gone = {id(result) for result in hidden}
+    return Cleared(edited, _marked(transcript, gone), len(hidden))
+
+
+def _keyed_results(transcript: Transcript) -> Iterator[tuple[ToolResult, tuple[bytes, ...]]]:
+    for event in transcript.rounds:
+        for exchange in event.exchanges:
+            if exchange.result is not None and exchange.call.executed_by == "client":
+                yield exchange.result, keys_of(exchange, event)
+    for orphan in transcript.orphans:
+        yield orphan, (_content_key(b"", orphan),)
+
+
+def _marked(transcript: Transcript, gone: set[int]) -> Transcript:
+    events = tuple(_marked_round(event, gone) if isinstance(event, Round) else event for event in transcript.events)
+    return replace(transcript, events=events)
+
+
+def _marked_round(event: Round, gone: set[int]) -> Round:
+    if not any(id(exchange.result) in gone for exchange in event.exchanges):
+        return event
+    exchanges = (
+        replace(exchange, result=replace(exchange.result, text=notes.WITHHELD, opaque="", withheld=True))
+        if exchange.result is not None and id(exchange.result) in gone
+        else exchange
+        for exchange in event.exchanges
+    )
+    return replace(event, exchanges=tuple(exchanges))
+
+
+def submitted(transcript: Transcript) -> Round | None:
+    """The batch of results that the request submits to the provider: its newest part, whole, and not only notices.
+    What a harness says behind it does not count; words of the user behind it or beside it do."""
+    if transcript.answered:
+        return None
+    for event in reversed(transcript.events):
+        if isinstance(event, Round):
+            return event if _is_whole(event) else None
+        if not isinstance(event, UserInput) or event.kind == "user":
+            return None
+    return None
+
+
+def _is_whole(event: Round) -> bool:
+    results = [exchange.result for exchange in event.exchanges if exchange.call.executed_by == "client"]
+    known = [result for result in results if result is not None]
+    return len(known) == len(event.exchanges) and not all(result.withheld for result in known)
+
+
+def to_withhold(dialect: Dialect, request: Mapping[str, Any], transcript: Transcript) -> tuple[Withheld, ...]:
+    """What a refusal of the request would withhold; nothing where one of the results cannot be replaced.
+
+    Args:
+        dialect: the request's.
+        request: its body without what is withheld already.
+        transcript: its history.
+    """
+    batch = submitted(transcript)
+    if batch is None or with_text(dialect, request, _results(batch), "") is None:
+        return ()
+    return tuple(
+        Withheld(
+            keys=_stored_keys(exchange, batch),
+            tool=exchange.call.name,
+            call_id=exchange.call.id,
+            cause="",
+            payload=json.dumps(
+                {"text": exchange.result.text, "opaque": exchange.result.opaque}, ensure_ascii=False
+            ).encode("utf-8", "surrogatepass"),
+        )
+        for exchange in batch.exchanges
+        if exchange.result is not None and not exchange.result.withheld
+    )
+
+
+def with_newest_withheld(dialect: Dialect, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The request with notices in the places of its newest results, notes of the guard's own at their ends included.
+    None where it has none that can be replaced.
+
+    Args:
+        dialect: the request's.
+        request: its body, as it would be sent.
+    """
+    batch = submitted(parse(dialect, request))
+    return None if batch is None else with_text(dialect, request, _results(batch), notes.WITHHELD)
+
+
+def _results(event: Round) -> list[ToolResult]:
+    return [exchange.result for exchange in event.exchanges if exchange.result is not None]
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+def keys_of(exchange: Exchange, event: Round) -> tuple[bytes, ...]:
+    """The keys under which a result is looked up: that of its content, where it has any, and that of its call."""
+    call, result = exchange.call, exchange.result
+    called = call_key(call, parse_arguments(call.arguments))
+    by_call = digest("withheld call", call.id, called, _answer_key(event))
+    if result is None or not (result.text or result.opaque):
+        return (by_call,)
+    return (_content_key(called, result), by_call)
+
+
+def _stored_keys(exchange: Exchange, event: Round) -> tuple[bytes, ...]:
+    """Those, and the one of the content alone, by which a result without its call is known."""
+    keys, result = keys_of(exchange, event), exchange.result
+    return keys if result is None or len(keys) == 1 else (*keys, _content_key(b"", result))
+
+
+def _content_key(called: bytes, result: ToolResult) -> bytes:
+    return digest("withheld content", called, result.text, *map(_essence, result.opaque.splitlines()))
+
+
+def _answer_key(event: Round) -> bytes:
+    """The answer that made the calls: what it said, and its calls."""
+    calls = [
+        (call.id, call.name, canonical_arguments(parse_arguments(call.arguments)))
+        for call in (exchange.call for exchange in event.exchanges)
+    ]
+    return digest("answer", event.said, *(part for call in calls for part in call))
+
+
+def _essence(part: str) -> str:
+    """What makes a part of a result that is no text: its longest string, an image's bytes in any dialect."""
+    try:
+        value = json.loads(part)
+    except (ValueError, RecursionError):
+        return part
+    longest, waiting = "", [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            longest = max(longest, node.partition(_DATA_URL)[2] or node, key=len)
+        elif isinstance(node, dict):
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+    return longest or part
