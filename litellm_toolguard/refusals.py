@@ -59,7 +59,8 @@ class ProviderError:
         type_names: the names of its class and of the class's bases.
         code: its own code; empty where it has none.
         message: its message as LiteLLM wraps it. It may quote content.
-        body: its body: the provider's JSON object, or the detail of an `HTTPException`. It may quote content.
+        body: its body: the provider's JSON object, with what LiteLLM keeps beside it under `provider_specific_fields`,
+            or the detail of an `HTTPException`. It may quote content.
         guardrail: the name of the gateway's guardrail that raised it; empty where it is none's or not known.
         judged: whether that guardrail says that it judged the content (`blocked_content`); None where it cannot say.
     """
@@ -219,7 +220,6 @@ POLICY_CODES: Final = frozenset(
         "bio_policy",
         "content_filter",
         "content_policy_violation",
-        "contentfilter",
         "cyber_policy",
         "data_inspection_failed",
         "datainspectionfailed",
@@ -234,7 +234,7 @@ POLICY_CODES: Final = frozenset(
 
 # Codes that name no cause. Any other one is about something else, whatever class LiteLLM made of it: it looks for
 # words of policies in the whole text of an error, where the user's own words may stand.
-_SILENT_CODES: Final = frozenset({"", "none", "bad_request", "badrequest", "invalid_request", "invalid_request_error"})
+_SILENT_CODES: Final = frozenset({"", "none", "badrequest", "invalid_request_error"})
 # How the messages of policy errors begin, in lower case, for where their code is lost on the way.
 _POLICY_SENTENCES: Final = (
     "content exists risk",
@@ -329,7 +329,7 @@ def _is_policy(said: _Said) -> bool:
 def _unwrapped(error: ProviderError) -> _Said:
     names, rest = _prefixes(error.message)
     parsed = _object(rest)
-    layers = (*_layers(error.body), *_layers(parsed))
+    layers = (*_layers(parsed), *_layers(error.body))
     codes = [error.code, *(_code(layer.get("code")) for layer in layers)]
     types = [_code(layer.get("type")) for layer in layers]
     numbers = [int(each) for each in codes if each.isdecimal() and len(each) == 3]
@@ -346,7 +346,7 @@ def _unwrapped(error: ProviderError) -> _Said:
     )
 
 
-_NESTED: Final = ("error", "detail", "innererror", "inner_error", "provider_specific_fields", "azure_error")
+_NESTED: Final = ("error", "innererror", "inner_error", "provider_specific_fields")
 
 
 def _layers(body: Any) -> Iterator[Mapping[str, Any]]:
@@ -365,7 +365,10 @@ def _words(layer: Mapping[str, Any]) -> str:
 
 _MAX_MESSAGE_CHARS: Final = 20_000
 _PREFIX: Final = re.compile(
-    r"(?:litellm\.)?(\w{1,60}(?:Error|Exception)): |\w{1,60}(?:Error|Exception)(?: \w{1,60})? - |Error code: \d{3} - "
+    r"litellm\.(\w{1,60}): "
+    r"|(\w{1,60}(?:Error|Exception)): "
+    r"|\w{1,60}(?:Error|Exception)(?: \w{1,60})? - "
+    r"|Error code: \d{3} - "
 )
 
 
@@ -374,7 +377,7 @@ def _prefixes(message: str) -> tuple[frozenset[str], str]:
     behind them the user's own may follow."""
     names, rest = set(), message[:_MAX_MESSAGE_CHARS]
     while (found := _PREFIX.match(rest)) is not None:
-        names.add(found[1] or "")
+        names.add(found[1] or found[2] or "")
         rest = rest[found.end() :]
     return frozenset(names), rest
 
