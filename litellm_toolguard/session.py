@@ -26,6 +26,7 @@ from litellm_toolguard.evidence import JudgedRound, Reader, proposed_call
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
+from litellm_toolguard.refusals import in_answer
 from litellm_toolguard.transcript import Dialect, Round
 from litellm_toolguard.walk import Walk
 
@@ -214,7 +215,7 @@ def look(standing: Standing, answer: Mapping[str, Any]) -> Seen:
     choices = answered(dialect, answer)
     can_be_held = len(choices) == 1 and not_executed(dialect, choices[0], "") is not None
     seen = tuple(_look_at(standing, items) for items in choices)
-    if choices and _is_refused(dialect, answer):
+    if choices and _is_no_answer(dialect, answer):
         seen = tuple(Choice("empty") if choice.kind == "clean" else choice for choice in seen)
     return Seen(seen, can_be_held)
 
@@ -236,17 +237,10 @@ def _look_at_round(reader: Reader, event: Round) -> JudgedRound:
     return step if isinstance(step, JudgedRound) else reader.look(event)
 
 
-def _is_refused(dialect: Dialect, answer: Mapping[str, Any]) -> bool:
-    """Whether the provider refused to answer, or failed in the middle of it: nothing of that is an answer."""
-    if dialect == "messages":
-        return answer.get("stop_reason") == "refusal"
-    if dialect == "responses":
-        why = answer.get("incomplete_details") or {}
-        filtered = isinstance(why, Mapping) and why.get("reason") == "content_filter"
-        return filtered or answer.get("status") == "failed"
-    choices = answer.get("choices")
-    reasons = [each.get("finish_reason") for each in choices if isinstance(each, Mapping)] if choices else []
-    return "content_filter" in reasons
+def _is_no_answer(dialect: Dialect, answer: Mapping[str, Any]) -> bool:
+    """Whether the provider refused to answer, or failed in the middle of it."""
+    refusal = in_answer(dialect, answer)
+    return (refusal is not None and refusal.certain) or (dialect == "responses" and answer.get("status") == "failed")
 
 
 def _judge(watch: Watch, reply: Reply) -> Judged:

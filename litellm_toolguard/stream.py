@@ -87,13 +87,16 @@ class _Choice:
 
     message: dict[str, Any] = field(default_factory=dict)
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    beside: dict[str, Any] = field(default_factory=dict)
     finish_reason: Any = None
 
     def feed(self, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
-            if value is None or key in _CHAT_SILENT:
+            if value is None or key == "role":
                 continue
-            if key == "tool_calls":
+            if key == _PROVIDER_FIELDS:
+                _keep(self.message, value)
+            elif key == "tool_calls":
                 self._calls(value)
             elif key == "function_call" and isinstance(value, dict):
                 _merge(self.message.setdefault("function_call", {}), value)
@@ -116,11 +119,19 @@ class _Choice:
     def whole(self) -> dict[str, Any]:
         calls = [self.calls[index] for index in sorted(self.calls)]
         message = {"content": None, **self.message, "role": "assistant", **({"tool_calls": calls} if calls else {})}
-        return {"message": message, "finish_reason": self.finish_reason}
+        return {"message": message, "finish_reason": self.finish_reason, **self.beside}
 
 
-# Said once per chunk, or kept by the clients for themselves.
-_CHAT_SILENT: Final = frozenset({"role", "provider_specific_fields"})
+_PROVIDER_FIELDS: Final = "provider_specific_fields"
+# What LiteLLM says there about how an answer ended; the rest is of one chunk.
+_ENDINGS: Final = ("stop_reason", "stop_details", "content_filter_results", "trace")
+
+
+def _keep(holder: dict[str, Any], fields: Any) -> None:
+    """Keep what the provider's own fields say about the end, in the place where an unstreamed answer has it."""
+    kept = {key: fields[key] for key in _ENDINGS if fields.get(key) is not None} if isinstance(fields, dict) else {}
+    if kept:
+        holder[_PROVIDER_FIELDS] = {**holder.get(_PROVIDER_FIELDS, {}), **kept}
 
 
 def _merge(into: dict[str, Any], fragment: Mapping[str, Any]) -> None:
@@ -139,10 +150,12 @@ def _add(into: dict[str, Any], key: str, value: Any) -> None:
 class _Chat:
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
-        self._usage: Any = None
+        self._beside: dict[str, Any] = {}
 
     def feed(self, event: Mapping[str, Any]) -> None:
-        self._usage = event.get("usage") or self._usage
+        _keep(self._beside, event.get(_PROVIDER_FIELDS))
+        if event.get("usage"):
+            self._beside["usage"] = event["usage"]
         for raw in _dicts(event.get("choices")):
             index = raw.get("index")
             choice = self._choices.setdefault(index if isinstance(index, int) else 0, _Choice())
@@ -150,13 +163,15 @@ class _Chat:
             if isinstance(delta, dict):
                 choice.feed(delta)
             choice.finish_reason = raw.get("finish_reason") or choice.finish_reason
+            _keep(choice.beside, raw.get(_PROVIDER_FIELDS))
+            _keep(choice.beside, {"content_filter_results": raw.get("content_filter_results")})
 
     def answer(self) -> Mapping[str, Any] | None:
         # LiteLLM ends a stream of several choices with the first that ends.
         if all(choice.finish_reason is None for choice in self._choices.values()):
             return None
         choices = [{"index": index, **self._choices[index].whole()} for index in sorted(self._choices)]
-        return {"choices": choices, **({} if self._usage is None else {"usage": self._usage})}
+        return {"choices": choices, **self._beside}
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
@@ -222,20 +237,26 @@ _LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "r
 class _Responses:
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
+        self._refused: dict[int, dict[str, Any]] = {}
         self._last: Mapping[str, Any] | None = None
 
     def feed(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
         if kind == "response.output_item.done" and isinstance(event.get("item"), dict):
             self._items[_place(event.get("output_index"), len(self._items))] = event["item"]
+        elif kind == "response.refusal.done" and isinstance(event.get("refusal"), str):
+            part = {"type": "refusal", "refusal": event["refusal"]}
+            message = {"type": "message", "role": "assistant", "content": [part]}
+            self._refused[_place(event.get("output_index"), 0)] = message
         elif isinstance(kind, str) and kind in _LAST_EVENTS and isinstance(event.get("response"), dict):
             self._last = event["response"]
 
     def answer(self) -> Mapping[str, Any] | None:
         if self._last is None:
             return None
-        items = [self._items[place] for place in sorted(self._items)]
-        return {**self._last, "output": self._last.get("output") or items}
+        # Of a server that tells of a refusal in its own events alone.
+        items = {**self._refused, **self._items}
+        return {**self._last, "output": self._last.get("output") or [items[place] for place in sorted(items)]}
 
 
 _ASSEMBLERS: Final[Mapping[Dialect, type[Assembler]]] = {"chat": _Chat, "messages": _Messages, "responses": _Responses}

@@ -228,6 +228,31 @@ def test_without_a_second_answer_the_run_ends(dialect: Dialect, reply: Any) -> N
     assert (ended(found).action, ended(found).samples) == ("stop", 2)
 
 
+_CUT: Mapping[Dialect, Mapping[str, Any]] = {
+    "chat": {"choices": [{"message": {"role": "assistant", "content": "The"}, "finish_reason": "content_filter"}]},
+    "messages": {"content": [{"type": "text", "text": "The"}], "stop_reason": "refusal"},
+    "responses": {
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "The"}]}],
+        "incomplete_details": {"reason": "content_filter"},
+    },
+}
+_FAILED = {"status": "failed", "error": {"code": "server_error", "message": "No."}, "incomplete_details": None}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "answer"),
+    [*_CUT.items(), ("responses", {**_CUT["responses"], **_FAILED})],
+    ids=[*_CUT, "a response that failed"],
+)
+def test_a_second_answer_that_was_refused_is_none(dialect: Dialect, answer: Mapping[str, Any]) -> None:
+    """Whatever it had said before: the run ends. A first one is the client's, as it came."""
+    found = effects(dialect, called(dialect, READ), Proposal(answer))
+
+    assert kinds(found) == ["Send", "Send", "Remember", "End"]
+    assert (ended(found).action, ended(found).samples) == ("stop", 2)
+    assert effects(dialect, Proposal(answer)) == [Send(), Release()]
+
+
 @each_dialect
 @pytest.mark.parametrize(
     "reply", [Failed("time"), None, Proposal({}), Proposal({"choices": 3, "content": 3, "output": 3})]
