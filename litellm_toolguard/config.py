@@ -16,6 +16,7 @@ from litellm_toolguard.policy import Policy
 from litellm_toolguard.policy_reading import load_policy, load_policy_key, read_yaml
 from litellm_toolguard.recorder import Recorder
 from litellm_toolguard.store import FactStore
+from litellm_toolguard.store.ledger import Ledger, MemoryLedger
 from litellm_toolguard.store.opening import open_store
 
 GUARDRAIL: Final = "litellm_toolguard.ToolGuard"
@@ -111,6 +112,12 @@ def entry_store(policy: Policy, base: Path | None) -> FactStore:
         return open_store(policy.store, base)
     except ConfigError as error:
         raise ConfigError(tuple(_under(KEY, problem) for problem in error.problems)) from error
+
+
+def entry_ledger(policy: Policy, base: Path | None) -> Ledger | None:
+    """Provisional."""
+    del base
+    return MemoryLedger() if policy.refusals.recover else None
 
 
 def entry_recorder(policy: Policy, base: Path | None) -> Recorder | None:

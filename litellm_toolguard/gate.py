@@ -26,17 +26,24 @@ from litellm_toolguard.errors import PayloadError
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, is_armed
+from litellm_toolguard.refusals import Refusal
 from litellm_toolguard.session import End, Release, Watch
 from litellm_toolguard.transcript import Dialect
 from litellm_toolguard.walk import Facts
+from litellm_toolguard.withholding import Cleared, Known, Submission, submission, without_withheld
 
 Inspection: TypeAlias = Literal["whole", "part", "none"]
 
 CODE_REJECTED: Final = "toolguard_rejected"
 CODE_NOT_INSPECTED: Final = "toolguard_not_inspected"
 CODE_GUARD_ERROR: Final = "toolguard_error"
+CODE_LEDGER_UNREADABLE: Final = "toolguard_ledger_unreadable"
 
 HEADER: Final = "x-toolguard"
+_SHOWN: Final = (
+    *("action", "enforced", "detector", "tool", "count", "decision_id"),
+    *("refusal", "withheld", "not_inspected", "error", "store", "ledger"),
+)
 BAD_REQUEST: Final = 400
 UNAVAILABLE: Final = 503
 
@@ -58,6 +65,7 @@ class Ruling:
         remember: facts to store before the request goes on.
         watch: what the answer is to be judged by; None for a request that is not armed.
         basis: the decision behind it and where the conversation stands; None for a history that was not read.
+        submission: the results that a refusal would withhold; None where it would withhold none.
         row: the request's row in a recording; empty where there is none.
     """
 
@@ -71,6 +79,7 @@ class Ruling:
     remember: Facts = field(default_factory=dict)
     watch: Watch | None = field(default=None, repr=False, compare=False)
     basis: tuple[Decision, Standing] | None = field(default=None, repr=False, compare=False)
+    submission: Submission | None = field(default=None, repr=False, compare=False)
     row: str = ""
 
     @property
@@ -83,8 +92,7 @@ class Ruling:
     def header(self) -> str:
         """The value of the `x-toolguard` header; empty when there is nothing to say."""
         report = self.report or {}
-        shown = ("action", "enforced", "detector", "tool", "count", "decision_id", "not_inspected", "error", "store")
-        pairs = [f"{name}={_header_value(report[name])}" for name in shown if name in report]
+        pairs = [f"{name}={_header_value(report[name])}" for name in _SHOWN if name in report]
         return "; ".join(pairs)
 
 
@@ -102,6 +110,7 @@ def rule(
     lookup: FactLookup,
     blocks: BlockLookup = _no_blocks,
     secret: bytes = b"",
+    known: Known | None = None,
 ) -> Ruling:
     """The ruling on one request.
 
@@ -112,17 +121,39 @@ def rule(
         lookup: the stored facts, see `engine.decide`.
         blocks: what was held back at the given positions; called at most once, and only for an armed request.
         secret: key of the digests that the decision is made on; empty for plain ones.
+        known: which results are withheld; None where none is.
     """
     try:
         transcript = parse(dialect, request)
     except PayloadError as error:
         return unreadable(str(error), policy)
-    decision, standing = decide(transcript, policy, lookup, secret)
-    ruling = ruled(decision, standing, policy, blocks)
-    if not decision.notes or policy.enforcement == "observe" or ruling.inspected == "none":
+    cleared = Cleared(request, transcript)
+    if known is not None:
+        cleared = without_withheld(dialect, request, transcript, known)
+    decision, standing = decide(cleared.transcript, policy, lookup, secret)
+    ruling = _recovering(ruled(decision, standing, policy, blocks), cleared, standing, policy)
+    silent = not decision.notes or policy.enforcement == "observe" or ruling.inspected == "none"
+    edited = cleared.request if silent else with_notes(dialect, cleared.request, decision.notes)
+    if edited is request:
         return ruling
     key = HISTORY_KEYS[dialect]
-    return replace(ruling, edits={key: with_notes(dialect, request, decision.notes)[key]})
+    return _told_of_withheld(replace(ruling, edits={key: edited[key]}), cleared.replaced)
+
+
+def _recovering(ruling: Ruling, cleared: Cleared, standing: Standing, policy: Policy) -> Ruling:
+    """The ruling on a request whose refusal is to be recovered from, if it is one."""
+    recovers = policy.refusals.recover and policy.enforcement == "enforce" and not ends_run(ruling.action)
+    found = submission(standing.dialect, cleared.request, cleared.transcript) if recovers else None
+    if found is None:
+        return ruling
+    watch = ruling.watch or Watch(standing, Stored(standing.told))
+    return replace(ruling, watch=replace(watch, recovers=True), submission=found)
+
+
+def _told_of_withheld(ruling: Ruling, replaced: int) -> Ruling:
+    if not replaced:
+        return ruling
+    return replace(ruling, report={**(ruling.report or {"action": ruling.action}), "withheld": replaced})
 
 
 def ruled(decision: Decision, standing: Standing, policy: Policy, blocks: BlockLookup) -> Ruling:
@@ -210,6 +241,44 @@ def failed(error: BaseException, policy: Policy) -> Ruling:
         status=UNAVAILABLE,
         report={"action": action, "error": type(error).__name__},
     )
+
+
+def ledger_unreadable(policy: Policy) -> Ruling | None:
+    """The ruling on a request with results while it is not known which are withheld; None where it may pass."""
+    if policy.refusals.store_unreadable == "allow":
+        return None
+    return Ruling(
+        action="reject",
+        inspected="none",
+        words=notes.ledger_unreadable(),
+        code=CODE_LEDGER_UNREADABLE,
+        status=UNAVAILABLE,
+        report={"action": "reject", "reason": "the ledger of withheld results cannot be read"},
+    )
+
+
+def recovered(ruling: Ruling, refusal: Refusal, *, stored: bool) -> Ruling:
+    """The ruling after the provider refused its results.
+
+    Args:
+        ruling: the ruling on the request, or on the answer that came in the end.
+        refusal: the refusal.
+        stored: whether they are withheld now.
+    """
+    report = {
+        "action": "withhold" if stored else "pass",
+        "enforced": True,
+        "refusal": refusal.kind,
+        **({"category": refusal.category} if refusal.category else {}),
+        **({"guardrail": notes.safe_name(refusal.guardrail)} if refusal.guardrail else {}),
+        "proposed": True,
+        **({} if stored else {"ledger": "unavailable"}),
+    }
+    before = ruling.report
+    if before is None or before.get("action") == "pass":
+        return replace(ruling, report={**(before or {}), **report})
+    also = {key: value for key, value in report.items() if key != "proposed"}
+    return replace(ruling, report={**before, "also": [*before.get("also", ()), also]})
 
 
 def without_store(ruling: Ruling) -> Ruling:

@@ -112,6 +112,11 @@ def not_inspected(reason: str) -> str:
     return f"{MARK} The request was rejected: its history could not be inspected ({reason})."
 
 
+def ledger_unreadable() -> str:
+    """The message of an HTTP error while it is not known which results are withheld."""
+    return f"{MARK} The request was rejected: its tool results could not be checked against those that are withheld."
+
+
 def guard_error() -> str:
     """The message of an HTTP error after a fault of the guard's own."""
     return f"{MARK} The request was rejected: the guard failed and its policy does not let requests pass then."

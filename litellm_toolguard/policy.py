@@ -265,6 +265,42 @@ class StreamPolicy(_Frozen):
     )
 
 
+def _on_off(value: Any) -> Any:
+    """YAML reads a bare `on` as True; in quotes it is a word."""
+    return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _ledger(value: str) -> str:
+    if _store(value) == "memory":
+        raise ValueError(f"is `{SQLITE_STORE}path`: what is withheld outlives the process")
+    return value
+
+
+class Retention(_Frozen):
+    """How long originals are kept. That a result is withheld is kept for ever."""
+
+    days: Annotated[float, Field(gt=0)] = Field(30, description="days that an original is kept")
+    max_mb: Annotated[float, Field(ge=1)] = Field(512, description="megabytes of the ledger's file, at most")
+
+
+class RefusalPolicy(_Frozen):
+    """What happens when the provider refuses a request because of a tool's output."""
+
+    recover: Annotated[bool, BeforeValidator(_on_off), Field(strict=True)] = Field(
+        False, description="`on`: withhold the newest results, keep them in the ledger, and ask once more"
+    )
+    possible: Literal["surface", "recover"] = Field(
+        "surface", description="an answer that stops with neither a word nor a call behind a tool's result"
+    )
+    ledger: Annotated[str, AfterValidator(_ledger)] = Field(
+        f"{SQLITE_STORE}toolguard-withheld.db", description="where originals are kept: `sqlite:///path`"
+    )
+    store_unreadable: Literal["reject", "allow"] = Field(
+        "reject", description="requests with tool results while the ledger cannot be read: 503, or let through"
+    )
+    retention: Retention = Field(default_factory=Retention, description="how long originals are kept")
+
+
 Preset: TypeAlias = Literal["balanced", "strict", "lenient"]
 
 
@@ -285,6 +321,7 @@ class Policy(_Frozen):
     )
     stream: StreamPolicy = Field(default_factory=StreamPolicy, description="how answers are held")
     store: StoreName = Field("memory", description="where facts are kept: `memory`, or `sqlite:///path`")
+    refusals: RefusalPolicy = Field(default_factory=RefusalPolicy, description="refusals after tool output")
 
     record: RecordPath | None = Field(
         None, description="a file to which live traffic is recorded, relative to the config; content is hashed"
@@ -297,6 +334,8 @@ class Policy(_Frozen):
     def _content_of_something(self) -> Policy:
         if self.record_content and self.record is None:
             raise ValueError("`record_content` says what is recorded, and nothing is: give `record` a path")
+        if self.record_content and self.refusals.recover:
+            raise ValueError("`record_content` would record what `refusals.recover` withholds: switch one of them off")
         return self
 
     def __hash__(self) -> int:

@@ -14,15 +14,15 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
 import litellm
-from litellm.exceptions import GuardrailRaisedException
+from litellm.exceptions import ContentPolicyViolationError, GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.proxy._types import ProxyException, UserAPIKeyAuth
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
@@ -31,6 +31,7 @@ from litellm.types.guardrails import GuardrailEventHooks
 from litellm_toolguard import gate
 from litellm_toolguard.config import (
     NO_POST_CALL,
+    entry_ledger,
     entry_policy,
     entry_recorder,
     entry_store,
@@ -39,7 +40,7 @@ from litellm_toolguard.config import (
     switch_problem,
 )
 from litellm_toolguard.end_field import mark_response, mark_stream
-from litellm_toolguard.errors import ConfigError, ConfigProblem
+from litellm_toolguard.errors import ConfigError, ConfigProblem, StoreError
 from litellm_toolguard.gate import BAD_REQUEST, Ruling
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proxy_answers import (
@@ -50,17 +51,21 @@ from litellm_toolguard.proxy_answers import (
     Received,
     carry_out,
     kept_alive,
+    llm_router,
     origin_of,
     plain,
     receive,
     restore_group,
     whole,
 )
+from litellm_toolguard.proxy_refusals import Attempts, allow_one_more
 from litellm_toolguard.recorder import Looked, Recorder
-from litellm_toolguard.session import End, Release, Remember
+from litellm_toolguard.refusals import Refusal
+from litellm_toolguard.session import End, Kept, Release, Remember, Withhold
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
 from litellm_toolguard.store.access import StoreAccess
+from litellm_toolguard.store.ledger import Ledger
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
 
@@ -80,10 +85,13 @@ _UNREAD_CALLS: Final = frozenset(
 _STATE: Final = "_toolguard_ruling"
 _ORIGIN: Final = "_toolguard_origin"
 _JUDGE: Final = "_toolguard_judge"
+_ATTEMPTS: Final = "_toolguard_attempts"
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _HOOKS: Final = (
     "async_pre_call_hook",
     "async_pre_call_deployment_hook",
+    "async_post_call_success_deployment_hook",
+    "async_post_call_failure_deployment_hook",
     "async_post_call_success_hook",
     "async_post_call_streaming_iterator_hook",
     "async_post_call_response_headers_hook",
@@ -129,6 +137,7 @@ class ToolGuard(CustomGuardrail):
             self.policy: Policy = entry_policy(_mode(event_hook), params, toolguard, _config_folder())
             self.facts: FactStore = entry_store(self.policy, _config_folder())
             self.recorder: Recorder | None = entry_recorder(self.policy, _config_folder())
+            self.ledger: Ledger | None = entry_ledger(self.policy, _config_folder())
             super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
             if not self.is_callback and "post_call" in _names(event_hook):
                 _check_order()
@@ -192,9 +201,22 @@ class ToolGuard(CustomGuardrail):
         if ruling.action == "reject":
             raise _http_error(self, ruling)
         data.update(ruling.edits)
-        if ruling.watch is not None:
-            setattr(data["litellm_logging_obj"], _ORIGIN, origin_of(ruling.watch.standing.dialect, data))
+        if "withheld" in (ruling.report or {}):
+            _scrub(data, ruling.edits)
+        self._prepare(user_api_key_dict, data, ruling)
         return data
+
+    def _prepare(self, key: UserAPIKeyAuth, data: dict[str, Any], ruling: Ruling) -> None:
+        """Leave what the later hooks need of a request whose answer is to be judged."""
+        carrier = data.get("litellm_logging_obj")
+        if ruling.watch is None or carrier is None:
+            return
+        dialect = ruling.watch.standing.dialect
+        if ruling.submission is not None:
+            attempts = Attempts(dialect, key.api_key or "", ruling.submission)
+            attempts.retries = allow_one_more(data, llm_router())
+            setattr(carrier, _ATTEMPTS, attempts)
+        setattr(carrier, _ORIGIN, origin_of(dialect, data))
 
     def _own_ruling(self, data: Mapping[str, Any]) -> Ruling | None:
         """The ruling on a request that this guard judged: another one in the same proxy judges its own answers."""
@@ -210,7 +232,12 @@ class ToolGuard(CustomGuardrail):
         facts = self._access(tenant)
         recorder, looked = self.recorder, Looked(facts)
         secret = b"" if recorder is None else recorder.secret
-        ruling = gate.rule(dialect, data, self.policy, looked.look_up, looked.look_up_blocks, secret)
+        checked = _Checked(self.ledger, tenant)
+        known = None if checked.is_empty() else checked.known
+        ruling = gate.rule(dialect, data, self.policy, looked.look_up, looked.look_up_blocks, secret, known)
+        if checked.failure:
+            self._store_failed(f"ledger: {checked.failure}")
+            ruling = gate.ledger_unreadable(self.policy) or ruling
         if recorder is not None:
             with self._recording():
                 ruling = replace(ruling, row=recorder.request(facts.tenant, dialect, data, ruling, looked))
@@ -270,13 +297,67 @@ class ToolGuard(CustomGuardrail):
             return gate.failed(error, self.policy)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
-        """Send a request that is to be stopped to the provider of our own. Runs for every attempt."""
-        del call_type
+        """Send a request that is to be stopped to the provider of our own, and one whose results were refused without
+        them. Runs for every attempt."""
         restore_group(kwargs)
         ruling = _ruling_of(kwargs)
         if ruling is None or ruling.action != "stop":
-            return None
+            return await self._attempt(kwargs, call_type)
         return redirect_to_stop(kwargs, ruling.words)
+
+    async def _attempt(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        """The next attempt of a request whose results may be refused; None for one that goes on as it is.
+
+        Raises:
+            Exception: that of the attempt before, where only the guard had allowed another one.
+        """
+        attempts = _attempts_of(kwargs, call_type)
+        if attempts is None:
+            return None
+        if attempts.ends_here:
+            raise attempts.error or _blocked(kwargs)
+        if attempts.refusal is None:
+            return None
+        if attempts.phase == "first":
+            again = attempts.again(kwargs)
+            kept = again is not None and await self._withhold(kwargs, attempts, attempts.refusal)
+            if not kept:
+                attempts.phase = "over"
+                raise attempts.error or _blocked(kwargs)
+            attempts.phase = "again"
+        return attempts.again(kwargs)
+
+    async def _withhold(self, data: Mapping[str, Any], attempts: Attempts, refusal: Refusal) -> bool:
+        """Keep the originals of the request's newest results; gives whether they are kept."""
+        stored = self.ledger is not None
+        try:
+            if self.ledger is not None:
+                await asyncio.to_thread(self.ledger.withhold, attempts.tenant, attempts.submission.originals(refusal))
+        except StoreError as error:
+            stored = False
+            self._store_failed(f"ledger: {error}")
+        self.counts["withheld" if stored else "not_withheld"] += 1
+        ruling = _ruling_of(data)
+        if ruling is not None:
+            judged = gate.recovered(ruling, refusal, stored=stored)
+            self._record(dict(data), _kept(data, judged, self))
+        return stored
+
+    async def async_post_call_failure_deployment_hook(
+        self, request_data: Mapping[str, Any], exception: Exception, call_type: Any, fallback_depth: int | None = None
+    ) -> None:
+        """See whether an attempt was refused."""
+        del fallback_depth
+        attempts = _attempts_of(request_data, call_type)
+        if attempts is not None:
+            attempts.failed(exception)
+
+    async def async_post_call_success_deployment_hook(self, request_data: Any, response: Any, call_type: Any) -> Any:
+        """See whether an answer is a refusal: the router may make an error of it."""
+        attempts = _attempts_of(request_data, call_type)
+        if attempts is not None:
+            attempts.answered(plain(response))
+        return response
 
     # ------------------------------------------------------------------------------------------------------ response
 
@@ -299,7 +380,7 @@ class ToolGuard(CustomGuardrail):
                 self._record_answer(ruling, ruling.basis[1].dialect, plain(response))
             return response
         effect, newest = await self._judge_answer(client, ruling, whole(response))
-        ruling = self._answered(data, ruling, effect)
+        ruling = self._answered(data, effect)
         if isinstance(effect, Release):
             return response if newest.response is None else newest.response
         if effect.action == "reject":
@@ -363,7 +444,7 @@ class ToolGuard(CustomGuardrail):
             async for sign in signs:
                 yield sign
         effect, newest = done[0]
-        judged = self._answered(data, ruling, effect)
+        judged = self._answered(data, effect)
         if isinstance(effect, Release):
             for chunk in newest.chunks:
                 yield chunk
@@ -379,18 +460,12 @@ class ToolGuard(CustomGuardrail):
         watch = ruling.watch
         if watch is None:
             return Release(), first
+        if client.withheld:
+            watch = replace(watch, recovers=False)
         facts = self._access(client.key.api_key or "")
-
-        async def remember(effect: Remember) -> None:
-            if facts.may_wait:
-                await asyncio.to_thread(facts.remember_block, effect.position, effect.blocks)
-            else:
-                facts.remember_block(effect.position, effect.blocks)
-
+        keeper = _Keeper(self, client, ruling, facts)
         try:
-            effect, newest = await carry_out(
-                watch, client, first, remember, lambda one: self._record_answer(ruling, client.dialect, one.answer)
-            )
+            effect, newest = await carry_out(watch, client, first, keeper)
             self._record_verdict(ruling, effect)
             return effect, newest
         # The one boundary of the response side: a fault of the guard must not become a fault of the answer.
@@ -415,7 +490,10 @@ class ToolGuard(CustomGuardrail):
             _log.error("toolguard: %s while a run was ended", type(error).__name__)
             raise _http_error(self, gate.ended_by_rejection(ruling)) from None
 
-    def _answered(self, data: dict[str, Any], ruling: Ruling, effect: Release | End) -> Ruling:
+    def _answered(self, data: dict[str, Any], effect: Release | End) -> Ruling:
+        ruling = _ruling_of(data)
+        if ruling is None:
+            raise AssertionError("an answer is judged by the ruling on its request")
         judged = gate.answered(ruling, effect)
         if judged is not ruling:
             _kept(data, judged, self)
@@ -474,6 +552,85 @@ class ToolGuard(CustomGuardrail):
             self.counts[str(report["action"])] += 1
 
 
+@dataclass
+class _Checked:
+    """What one request asks of the ledger.
+
+    Args:
+        ledger: the ledger; None where there is none.
+        tenant: whose results are looked up.
+
+    Attributes:
+        failure: why it could not be read; empty when it could.
+    """
+
+    ledger: Ledger | None
+    tenant: str
+    failure: str = ""
+
+    def is_empty(self) -> bool:
+        """Whether nothing is withheld; False where nobody can tell."""
+        try:
+            return self.ledger is None or self.ledger.is_empty()
+        except StoreError:
+            return False
+
+    def known(self, keys: Iterable[bytes]) -> frozenset[bytes]:
+        """Those of the keys that are withheld; none where nobody can tell."""
+        try:
+            return frozenset() if self.ledger is None else self.ledger.known(self.tenant, keys)
+        except StoreError as error:
+            self.failure = str(error)
+            return frozenset()
+
+
+@dataclass(frozen=True)
+class _Keeper:
+    """Keeps what the session of one client request needs kept."""
+
+    guard: ToolGuard
+    client: Client
+    ruling: Ruling
+    facts: StoreAccess
+
+    async def remember(self, effect: Remember) -> None:
+        if self.facts.may_wait:
+            await asyncio.to_thread(self.facts.remember_block, effect.position, effect.blocks)
+        else:
+            self.facts.remember_block(effect.position, effect.blocks)
+
+    async def withhold(self, effect: Withhold) -> Kept:
+        data = self.client.data
+        attempts = getattr(data.get("litellm_logging_obj"), _ATTEMPTS, None)
+        if not isinstance(attempts, Attempts):
+            return Kept(stored=False)
+        return Kept(await self.guard._withhold(data, attempts, effect.refusal))
+
+    def note(self, answer: Received) -> None:
+        self.guard._record_answer(self.ruling, self.client.dialect, answer.answer)
+
+
+def _attempts_of(data: Mapping[str, Any], call_type: Any) -> Attempts | None:
+    """The attempts of a request, in the call that is in its own dialect: LiteLLM's bridges make another one within."""
+    found = getattr(data.get("litellm_logging_obj"), _ATTEMPTS, None)
+    dialect = _DIALECTS.get(str(getattr(call_type, "value", call_type)))
+    return found if isinstance(found, Attempts) and found.dialect == dialect else None
+
+
+def _blocked(kwargs: Mapping[str, Any]) -> Exception:
+    """What LiteLLM's router makes of an answer that is a refusal."""
+    return ContentPolicyViolationError(
+        message="Response output was blocked.", model=str(kwargs.get("model")), llm_provider=""
+    )
+
+
+def _scrub(data: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
+    """Take what is withheld out of the copy of the request that LiteLLM keeps for its logs."""
+    kept = data.get("proxy_server_request")
+    if isinstance(kept, dict) and isinstance(kept.get("body"), dict):
+        kept["body"] = {**kept["body"], **edits}
+
+
 def _ruling_of(data: Mapping[str, Any]) -> Ruling | None:
     return getattr(data.get("litellm_logging_obj"), _STATE, None)
 
@@ -501,7 +658,9 @@ def _client(data: Mapping[str, Any], key: UserAPIKeyAuth, ruling: Ruling, *, str
         return None
     began = getattr(carrier, "start_time", None)
     started = began.timestamp() if isinstance(began, datetime) else time.time()
-    return Client(origin, data, key, stream, started)
+    attempts = getattr(carrier, _ATTEMPTS, None)
+    withheld = isinstance(attempts, Attempts) and attempts.phase != "first"
+    return Client(origin, data, key, stream, started, withheld)
 
 
 async def _with_status(

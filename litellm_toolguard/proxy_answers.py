@@ -8,19 +8,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import litellm
 from litellm.proxy._types import UserAPIKeyAuth
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
 from litellm_toolguard.dialects import HISTORY_KEYS
-from litellm_toolguard.session import End, Failed, Held, Proposal, Release, Remember, Reply, Watch, session
+from litellm_toolguard.proxy_refusals import facts_of
+from litellm_toolguard.refusals import in_error
+from litellm_toolguard.session import (
+    End,
+    Failed,
+    Kept,
+    Proposal,
+    Release,
+    Remember,
+    Reply,
+    Seen,
+    Send,
+    Watch,
+    Withhold,
+    session,
+)
 from litellm_toolguard.stop_provider import redirect_to_stop
 from litellm_toolguard.stream import SseReader, assembler
 from litellm_toolguard.transcript import Dialect
+from litellm_toolguard.withholding import with_newest_withheld
 
 _BUCKETS: Final[Mapping[Dialect, str]] = {
     "chat": "metadata",
@@ -105,7 +121,10 @@ class Received:
     @property
     def reply(self) -> Reply:
         """What the session is sent."""
-        return Failed("broken") if self.answer is None else Proposal(self.answer)
+        if self.answer is not None:
+            return Proposal(self.answer)
+        refusal = None if self.broken is None else in_error(facts_of(self.broken))
+        return Failed("broken") if refusal is None else Seen((), can_be_held=False, refusal=refusal)
 
 
 def plain(response: Any) -> Mapping[str, Any] | None:
@@ -174,6 +193,7 @@ class Client:
         key: the caller.
         stream: whether the client wants a stream.
         started: when it came, in seconds of the wall clock.
+        withheld: whether its newest results were withheld before its first answer came.
     """
 
     origin: Origin
@@ -181,26 +201,27 @@ class Client:
     key: UserAPIKeyAuth
     stream: bool
     started: float
+    withheld: bool = False
 
     @property
     def dialect(self) -> Dialect:
         """Its dialect."""
         return self.origin.dialect
 
-    async def ask(self, held: Sequence[Held], spent: float) -> Received:
+    async def ask(self, send: Send, spent: float) -> Received:
         """One more sample of the same deployment, with held answers behind the history.
 
         Args:
-            held: the held answers.
+            send: what is sent.
             spent: what this request cost so far, in dollars; the key's own count does not hold it yet.
         """
-        router = _router()
+        router = llm_router()
         limit, taken = self._time_limit(), time.time() - self.started
         # It could not take as long as the first did.
         too_late = limit is not None and limit - taken <= taken
         if router is None or too_late or _is_over_budget(self.key, spent):
             return Received()
-        kwargs = self._further_request(held) | ({} if limit is None else {"timeout": limit - taken})
+        kwargs = self._further_request(send) | ({} if limit is None else {"timeout": limit - taken})
         try:
             response = await getattr(router, _ROUTER_CALLS[self.dialect])(**kwargs)
         # Whatever the provider or LiteLLM says: there is no further answer, and the run ends in words.
@@ -216,7 +237,7 @@ class Client:
         asked, made = (
             next((count for name in names if isinstance(count := usage.get(name), int)), 0) for names in _TOKENS
         )
-        deployment = _router().get_deployment(model_id=self._deployment()) if _router() is not None else None
+        deployment = llm_router().get_deployment(model_id=self._deployment()) if llm_router() is not None else None
         if deployment is None:
             return 0.0
         # Prices of its own stand under the deployment's id, all others under the model's name.
@@ -237,12 +258,14 @@ class Client:
         wanted = {**kwargs, HISTORY_KEYS[self.dialect]: []}
         return await ends[self.dialect](**redirect_to_stop(wanted, words))
 
-    def _further_request(self, held: Sequence[Held]) -> dict[str, Any]:
+    def _further_request(self, send: Send) -> dict[str, Any]:
         key, bucket = HISTORY_KEYS[self.dialect], _BUCKETS[self.dialect]
         kept = {name: self.data[name] for name in self.origin.keys if name in self.data and name not in _FIRST_ONLY}
         history = self.data[key]
+        if self.withheld or send.withheld:
+            history = (with_newest_withheld(self.dialect, self.data) or self.data)[key]
         items = [{"role": "user", "content": history}] if isinstance(history, str) else list(history)
-        added = [item for answer in held for item in (*answer.items, *answer.results)]
+        added = [item for answer in send.held for item in (*answer.items, *answer.results)]
         group = (self.data.get(bucket) or {}).get("model_group")
         return {
             **kept,
@@ -260,11 +283,12 @@ class Client:
 
     def _time_limit(self) -> float | None:
         """Seconds that the client or the router gives the request; None where nobody does."""
-        given = self.data.get("timeout") or self.data.get("request_timeout") or getattr(_router(), "timeout", None)
+        given = self.data.get("timeout") or self.data.get("request_timeout") or getattr(llm_router(), "timeout", None)
         return float(given) if isinstance(given, (int, float)) else None
 
 
-def _router() -> Any:
+def llm_router() -> Any:
+    """LiteLLM's router; None where the proxy has none."""
     from litellm.proxy import proxy_server
 
     return proxy_server.llm_router
@@ -287,36 +311,46 @@ def _is_over_budget(key: UserAPIKeyAuth, spent: float) -> bool:
     return any(limit is not None and (used or 0.0) + spent >= limit for limit, used in pairs)
 
 
-Store = Callable[[Remember], Awaitable[None]]
+class Keeper(Protocol):
+    """What a session needs kept."""
+
+    async def remember(self, effect: Remember) -> None:
+        """Store what was held back."""
+
+    async def withhold(self, effect: Withhold) -> Kept:
+        """Keep the originals of the newest results."""
+
+    def note(self, answer: Received) -> None:
+        """An answer as it came, if its results are not withheld because of it."""
 
 
-async def carry_out(
-    watch: Watch, client: Client, first: Received, remember: Store, note: Callable[[Received], None]
-) -> tuple[Release | End, Received]:
-    """Carry out the session of one client request; gives its last effect and the newest answer.
+async def carry_out(watch: Watch, client: Client, first: Received, keeper: Keeper) -> tuple[Release | End, Received]:
+    """Carry out the session of one client request; gives its last effect and the answer that it is about.
 
     Args:
         watch: what its answers are judged by.
         client: its client.
         first: the first answer.
-        remember: stores what was held back.
-        note: is given each answer as it came.
+        keeper: keeps what is to be kept.
     """
     steps, newest, spent = session(watch), first, client.cost(first)
-    note(newest)
     next(steps)
     effect = steps.send(first.reply)
+    if not isinstance(effect, Withhold):
+        keeper.note(first)
     while not isinstance(effect, (Release, End)):
         if isinstance(effect, Remember):
-            await remember(effect)
+            await keeper.remember(effect)
             effect = steps.send(None)
+        elif isinstance(effect, Withhold):
+            effect = steps.send(await keeper.withhold(effect))
         else:
-            newest = await client.ask(effect.held, spent)
-            note(newest)
+            newest = await client.ask(effect, spent)
+            keeper.note(newest)
             spent += client.cost(newest)
             effect = steps.send(newest.reply)
     steps.close()
-    return effect, newest
+    return effect, first if isinstance(effect, Release) and effect.first else newest
 
 
 async def kept_alive(work: Coroutine[Any, Any, None], sign: Any, every: float) -> AsyncGenerator[Any, None]:

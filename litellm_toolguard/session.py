@@ -4,6 +4,7 @@ A session is a generator. It yields effects and is sent what came of them:
 
 | effect | what the driver does | what it sends back |
 |---|---|---|
+| `Withhold` | keeps the originals of the newest results, so that no crash can lose them | a `Kept` |
 | `Send` | sends the client's request with the held answers behind its history | a `Proposal` or a `Failed` |
 | `Remember` | stores what was held back | nothing |
 | `Release` | delivers the newest answer as it came; the session is over | - |
@@ -26,7 +27,7 @@ from litellm_toolguard.evidence import JudgedRound, Reader, proposed_call
 from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
-from litellm_toolguard.refusals import in_answer
+from litellm_toolguard.refusals import Refusal, in_answer
 from litellm_toolguard.transcript import Dialect, Round
 from litellm_toolguard.walk import Walk
 
@@ -40,10 +41,12 @@ class Watch:
     Args:
         standing: where the conversation stands.
         stored: what is stored about its streaks.
+        recovers: whether the newest results are withheld when the request is refused.
     """
 
     standing: Standing
     stored: Stored
+    recovers: bool = False
 
     @property
     def policy(self) -> Policy:
@@ -66,9 +69,37 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request, with the held answers behind its history."""
+    """Send the request, with the held answers behind its history.
+
+    Args:
+        held: the held answers.
+        withheld: whether notices stand in the place of its newest results.
+    """
 
     held: tuple[Held, ...] = ()
+    withheld: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """Keep the originals of the newest results: from here on they are withheld.
+
+    Args:
+        refusal: why.
+    """
+
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What came of `Withhold`.
+
+    Args:
+        stored: whether the originals are kept. Without that nothing more is sent.
+    """
+
+    stored: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +116,19 @@ class Release:
 
     Args:
         objection: what was held back before it, or, where nothing is enforced, what would have been; None for nothing.
-        samples: samples that were taken.
+        samples: samples that were taken, besides one whose results were withheld.
         inspected: whether the answer could be read.
+        refusal: why the newest results were withheld, or would have been; None where they were not.
+        stored: whether they were.
+        first: whether the first answer is to be delivered instead: none came behind it.
     """
 
     objection: Objection | None = None
     samples: int = 1
     inspected: bool = True
+    refusal: Refusal | None = None
+    stored: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +175,12 @@ class Seen:
     Args:
         choices: its choices; none where it could not be read.
         can_be_held: whether a further request can carry it.
+        refusal: the refusal that it is.
     """
 
     choices: tuple[Choice, ...]
     can_be_held: bool
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,39 +190,75 @@ class Failed:
     reason: str
 
 
-Effect: TypeAlias = Send | Remember | Release | End
-Reply: TypeAlias = Proposal | Seen | Failed | None
+Effect: TypeAlias = Send | Withhold | Remember | Release | End
+Reply: TypeAlias = Proposal | Seen | Failed | Kept | None
 Session: TypeAlias = Generator[Effect, Reply, None]
 
 
 def session(watch: Watch) -> Session:
-    """The session of one armed request."""
-    policy, position = watch.policy, watch.standing.walk.positions()[-1]
+    """The session of one request whose answer is to be judged."""
+    reply = yield Send()
+    refusal = _refusal_of(watch, reply)
+    if refusal is None:
+        yield from _verdicts(watch, reply)
+        return
+    kept = yield Withhold(refusal)
+    if not isinstance(kept, Kept) or not kept.stored:
+        yield Release(refusal=refusal)
+        return
+    reply = yield Send(withheld=True)
+    if isinstance(reply, Failed) or _refusal_of(watch, reply) is not None:
+        yield Release(refusal=refusal, stored=True, first=isinstance(reply, Failed))
+        return
+    yield from _verdicts(watch, reply, recovered=refusal)
+
+
+def _refusal_of(watch: Watch, reply: Reply) -> Refusal | None:
+    """The refusal that is to be recovered from."""
+    if not watch.recovers or watch.policy.max_samples < 2:
+        return None
+    seen = look(watch.standing, reply.answer) if isinstance(reply, Proposal) else reply
+    refusal = seen.refusal if isinstance(seen, Seen) else None
+    if refusal is None or refusal.certain:
+        return refusal
+    return refusal if watch.policy.refusals.possible == "recover" else None
+
+
+def _verdicts(watch: Watch, reply: Reply, recovered: Refusal | None = None) -> Session:
+    """The verdict on an answer, and on those that are asked for in its place.
+
+    Args:
+        watch: what they are judged by.
+        reply: the answer.
+        recovered: why the newest results were withheld before; None where they were not.
+    """
+    policy, withheld = watch.policy, recovered is not None
     enforced = policy.enforcement == "enforce"
     held: tuple[Held, ...] = ()
     blocked: Objection | None = None
-    reply = yield Send()
     while True:
         if blocked is not None:
-            yield Remember(position, (Block(blocked.instance, len(held)),))
+            yield Remember(watch.standing.walk.positions()[-1], (Block(blocked.instance, len(held)),))
         verdict = _judge(watch, reply)
         if verdict == "unread" or (blocked is not None and verdict == "empty"):
-            yield Release(inspected=False) if blocked is None else _end(blocked, blocked.end, len(held) + 1)
+            unread = Release(inspected=False, refusal=recovered, stored=withheld)
+            yield unread if blocked is None else _end(blocked, blocked.end, len(held) + 1)
             return
         if not isinstance(verdict, Objection) or not enforced:
             objection = verdict if isinstance(verdict, Objection) else blocked
-            yield Release(objection, len(held) + 1)
+            yield Release(objection, len(held) + 1, refusal=recovered, stored=withheld)
             return
-        more = _held(watch, reply, verdict) if verdict.action == "block" and _may_ask_again(policy, held) else None
+        may = verdict.action == "block" and _may_ask_again(policy, len(held), withheld=withheld)
+        more = _held(watch, reply, verdict) if may else None
         if more is None:
             yield _end(verdict, verdict.end if verdict.action == "block" else verdict.action, len(held) + 1)
             return
         held, blocked = (*held, more), verdict
-        reply = yield Send(held)
+        reply = yield Send(held, withheld)
 
 
-def _may_ask_again(policy: Policy, held: Sequence[Held]) -> bool:
-    return len(held) < policy.block_samples and len(held) + 1 < policy.max_samples
+def _may_ask_again(policy: Policy, held: int, *, withheld: bool) -> bool:
+    return held < policy.block_samples and held + 1 + withheld < policy.max_samples
 
 
 def _end(objection: Objection, action: EndKind, samples: int) -> End:
@@ -217,7 +292,7 @@ def look(standing: Standing, answer: Mapping[str, Any]) -> Seen:
     seen = tuple(_look_at(standing, items) for items in choices)
     if choices and _is_no_answer(dialect, answer):
         seen = tuple(Choice("empty") if choice.kind == "clean" else choice for choice in seen)
-    return Seen(seen, can_be_held)
+    return Seen(seen, can_be_held, in_answer(dialect, answer))
 
 
 def _look_at(standing: Standing, items: Sequence[Any]) -> Choice:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from litellm_toolguard import notes
 from litellm_toolguard.canonical import call_key, canonical_arguments, digest, parse_arguments
 from litellm_toolguard.dialects import parse, with_text
+from litellm_toolguard.refusals import Refusal
 from litellm_toolguard.transcript import Dialect, Exchange, Round, ToolResult, Transcript, UserInput
 from litellm_toolguard.withheld import Withheld
 
@@ -110,8 +111,40 @@ def _is_whole(event: Round) -> bool:
     return len(known) == len(event.exchanges) and not all(result.withheld for result in known)
 
 
-def to_withhold(dialect: Dialect, request: Mapping[str, Any], transcript: Transcript) -> tuple[Withheld, ...]:
-    """What a refusal of the request would withhold; nothing where one of the results cannot be replaced.
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The results that a request submits, all of which can be replaced.
+
+    Args:
+        batch: their round.
+    """
+
+    batch: Round = field(repr=False)
+
+    def originals(self, refusal: Refusal) -> tuple[Withheld, ...]:
+        """What the refusal withholds."""
+        return tuple(
+            _original(exchange, self.batch, exchange.result, refusal)
+            for exchange in self.batch.exchanges
+            if exchange.result is not None and not exchange.result.withheld
+        )
+
+
+def _original(exchange: Exchange, event: Round, result: ToolResult, refusal: Refusal) -> Withheld:
+    kept = json.dumps({"text": result.text, "opaque": result.opaque}, ensure_ascii=False)
+    return Withheld(
+        keys=_stored_keys(exchange, event),
+        tool=exchange.call.name,
+        call_id=exchange.call.id,
+        cause=refusal.guardrail or refusal.kind,
+        category=refusal.category,
+        explanation=refusal.explanation,
+        payload=kept.encode("utf-8", "surrogatepass"),
+    )
+
+
+def submission(dialect: Dialect, request: Mapping[str, Any], transcript: Transcript) -> Submission | None:
+    """The results that a request submits, if there are any and all of them can be replaced; else None.
 
     Args:
         dialect: the request's.
@@ -120,20 +153,8 @@ def to_withhold(dialect: Dialect, request: Mapping[str, Any], transcript: Transc
     """
     batch = submitted(transcript)
     if batch is None or with_text(dialect, request, _results(batch), "") is None:
-        return ()
-    return tuple(
-        Withheld(
-            keys=_stored_keys(exchange, batch),
-            tool=exchange.call.name,
-            call_id=exchange.call.id,
-            cause="",
-            payload=json.dumps(
-                {"text": exchange.result.text, "opaque": exchange.result.opaque}, ensure_ascii=False
-            ).encode("utf-8", "surrogatepass"),
-        )
-        for exchange in batch.exchanges
-        if exchange.result is not None and not exchange.result.withheld
-    )
+        return None
+    return Submission(batch)
 
 
 def with_newest_withheld(dialect: Dialect, request: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -559,11 +559,13 @@ class ScriptedUpstream:
         pause: seconds after each write, a slow line. Without it a reader may meet several writes at once, so cuts of
             `chunking` need a millisecond or two to be seen as such.
         script: replies of the model `script`, taken from the left, one per request.
+        refuses: a text, and what every request is answered with in which it stands.
     """
 
     def __init__(self) -> None:
         self.chunking: int | None = None
         self.pause = 0.0
+        self.refuses: tuple[str, Reply] | None = None
         self.ids = _Ids()
         self._lock = threading.Lock()
         self._script: deque[Reply] = deque()
@@ -644,7 +646,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, wire: _Wire, body: Body) -> None:
         upstream = self.server.upstream
-        reply = upstream.reply(body["model"].rpartition("/")[2], wire.read(body))
+        refused = upstream.refuses
+        if refused is not None and refused[0] in json.dumps(body):
+            reply: Reply | None = refused[1]
+        else:
+            reply = upstream.reply(body["model"].rpartition("/")[2], wire.read(body))
         if reply is None:
             self._send_error(404, f"nothing to say as model {body['model']}")
         elif isinstance(reply, Failure):
