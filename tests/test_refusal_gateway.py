@@ -13,8 +13,9 @@ from litellm_toolguard import notes
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, Step, expand
 from tests.harness.gateways import KINDS, Gateway, Gateways, guardrail
-from tests.harness.upstream import FINAL_WORDS, Failure, Raw, Reply
-from tests.test_answers import texts
+from tests.harness.upstream import FINAL_WORDS, Calls, Failure, Raw, Reply, Words
+from tests.test_answers import both_forms, every_dialect, texts
+from tests.test_answers import without_ids as without_ids_of_line
 
 pytestmark = pytest.mark.proxy
 
@@ -133,3 +134,178 @@ def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dial
 def replaced(body: Any) -> Any:
     """The body with the notice where the marked text stands."""
     return json.loads(json.dumps(body).replace(MARKED, notes.WITHHELD))
+
+
+# ------------------------------------------------------------------------------------------------------- what is not
+
+
+@pytest.fixture
+def plain(gateways: Gateways) -> Gateway:
+    """A proxy with the guard as it is by default."""
+    return gateways.get("guarded", guardrails=[guardrail()])
+
+
+@every_dialect
+@both_forms
+def test_without_recovery_a_refusal_is_the_providers(
+    bare: Gateway, plain: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """One attempt, and the client gets what it gets without the guard."""
+    steps = [{"user": "Read it."}, page(MARKED, "a")]
+    for reply in REFUSALS[dialect].values():
+        answers = []
+        for gateway in (bare, plain):
+            with refusing(gateway, reply):
+                answers.append(gateway.post(dialect, request(dialect, steps, stream=stream)))
+                assert len(gateway.upstream.requests) == 1
+        unguarded, guarded = (without_ids(answer.text) for answer in answers)
+        assert answers[0].status_code == answers[1].status_code
+        assert guarded == unguarded
+
+
+def without_ids(text: str) -> str:
+    """An answer without what no two answers share."""
+    return "\n".join(map(without_ids_of_line, text.splitlines()))
+
+
+BESIDE: Mapping[str, Sequence[Step]] = {
+    "words of the user behind the results": [page("harmless", "a"), {"user": f"And what is {WORD}?"}],
+    "a first request": [{"user": f"What is {WORD}?"}],
+    "an older result behind new words": [page(MARKED, "old"), {"assistant": "Done."}, {"user": "Go on."}],
+}
+
+
+@every_dialect
+@both_forms
+@pytest.mark.parametrize("steps", BESIDE.values(), ids=BESIDE)
+def test_nothing_is_withheld_where_no_result_was_submitted(
+    recovering: Gateway, dialect: Dialect, stream: bool, steps: Sequence[Step]
+) -> None:
+    """One attempt, and nothing is recorded: the same results pass afterwards."""
+    for name, reply in REFUSALS[dialect].items():
+        start = {"user": f"Not submitted, {dialect}, {name}, {stream}"}
+        with refusing(recovering, reply):
+            recovering.post(dialect, request(dialect, [start, *steps], stream=stream))
+            assert len(recovering.upstream.requests) == 1
+    recovering.upstream.clear()
+    recovering.post(dialect, request(dialect, [start, *steps, {"assistant": "So."}, {"user": "Again."}]))
+    (asked,) = recovering.upstream.requests
+    assert "withheld" not in asked.body.decode()
+
+
+@every_dialect
+@both_forms
+def test_a_second_refusal_is_surfaced_as_it_is(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
+    """Exactly two attempts, though the gateway tries three times again. The batch is withheld from then on; a request
+    that submits nothing but notices is asked for once, and its refusal is the client's."""
+    for name, reply in REFUSALS[dialect].items():
+        if (dialect, name, stream) in LOST:
+            continue
+        steps = [
+            {"user": f"For ever, {WORD}, {dialect}, {name}, {stream}"},
+            page(f"old {name}", f"{dialect} {stream}"),
+            page(MARKED, f"for ever {dialect} {name} {stream}"),
+        ]
+        with refusing(recovering, reply):
+            answers = [recovering.post(dialect, request(dialect, steps, stream=stream)) for _ in range(2)]
+        first, second, third = recovering.upstream.requests
+        assert replaced(first.json) == second.json == third.json
+        expected = 400 if isinstance(reply, Failure) else 200
+        assert [answer.status_code for answer in answers] == [expected] * 2
+        assert FINAL_WORDS not in answers[0].text
+        assert without_ids(answers[0].text) == without_ids(answers[1].text)
+
+
+@every_dialect
+def test_other_errors_take_their_way(recovering: Gateway, dialect: Dialect) -> None:
+    """A 400 about something else is sent once, as without the guard."""
+    steps = [{"user": f"Wrong, {dialect}"}, page(MARKED, f"wrong {dialect}")]
+    with refusing(recovering, Failure(400, f"max_tokens is too large, {WORD}", "invalid_value")):
+        answer = recovering.post(dialect, request(dialect, steps))
+        assert len(recovering.upstream.requests) == 1
+    recovering.upstream.clear()
+    recovering.post(dialect, request(dialect, steps))
+
+    assert answer.status_code == 400
+    assert WORD in recovering.upstream.requests[0].body.decode()
+
+
+# -------------------------------------------------------------------------------------------------- known again
+
+
+def withheld(gateway: Gateway, dialect: Dialect, steps: Sequence[Step]) -> None:
+    """Have the newest results of these steps withheld."""
+    with refusing(gateway, next(iter(REFUSALS[dialect].values()))):
+        assert gateway.post(dialect, request(dialect, steps)).status_code == 200
+        assert len(gateway.upstream.requests) == 2
+
+
+@every_dialect
+def test_a_client_that_switches_dialect_does_not_leak(recovering: Gateway, dialect: Dialect) -> None:
+    """Known by its content in the others, with other ids and other words around it."""
+    result = page(MARKED, f"switched from {dialect}")
+    withheld(recovering, dialect, [{"user": "Read it."}, result])
+    for other in DIALECTS:
+        recovering.upstream.clear()
+        steps = [{"user": "In other words."}, page("x", "y"), result, {"assistant": "So."}, {"user": "And?"}]
+        recovering.post(other, request(other, steps))
+        sent = recovering.upstream.requests[0].body.decode()
+        assert WORD not in sent
+        assert notes.WITHHELD in sent
+        assert "In other words." in sent
+
+
+@every_dialect
+def test_a_client_that_shortens_old_results_does_not_leak(recovering: Gateway, dialect: Dialect) -> None:
+    """Known by its call; the same id in another conversation, whose call says something else, is another one."""
+    steps = [{"user": "Read it."}, page(MARKED, f"shortened {dialect}")]
+    withheld(recovering, dialect, steps)
+    recovering.upstream.clear()
+    shorter = page(MARKED[:20] + WORD, f"shortened {dialect}")
+    behind = [{"assistant": "So."}, {"user": "And?"}]
+    recovering.post(dialect, request(dialect, [steps[0], shorter, *behind]))
+    recovering.post(dialect, request(dialect, [steps[0], page("another page", f"other {dialect}"), *behind]))
+    shortened, other = (each.body.decode() for each in recovering.upstream.requests)
+
+    assert WORD not in shortened
+    assert notes.WITHHELD in shortened
+    assert "another page" in other
+
+
+@every_dialect
+def test_several_results_are_withheld_as_one_batch(recovering: Gateway, dialect: Dialect) -> None:
+    """Which of them was refused, nobody says."""
+    calls = [page(text, f"batch {dialect} {text}") for text in ("one", MARKED, "three")]
+    steps = [{"user": "Read them."}, page("before", f"batch {dialect}"), {"round": calls}]
+    withheld(recovering, dialect, steps)
+    first, second = (each.body.decode() for each in recovering.upstream.requests)
+
+    assert first.count("before") == second.count("before")
+    assert second.count(notes.WITHHELD) == 3
+
+
+@every_dialect
+@both_forms
+def test_the_recovered_answer_is_judged_like_any_other(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
+    """A request is armed and is refused: without its newest results the model proposes the looping call again, and is
+    asked once more."""
+    path = f"{dialect}-{stream}.txt"
+    loop = {"tool": "read_file", "args": {"path": path}, "result": "x = 1"}
+    start: Step = {"user": f"Both, {dialect}, {stream}"}
+    for name, reply in REFUSALS[dialect].items():
+        if (dialect, name, stream) in LOST:
+            continue
+        steps = [start, {"assistant": name}, {"times": 3, "steps": [{**loop, "args": {"path": path, "name": name}}]}]
+        recovering.post(dialect, request(dialect, steps))
+        recovering.upstream.clear()
+        again = Calls([("read_file", {"path": path, "name": name})])
+        recovering.upstream.script = [reply, again, Words("Then something else.")]
+        body = request(dialect, [*steps, *steps[-1]["steps"]], stream=stream)
+        answer = recovering.post(dialect, {**body, "model": f"{KINDS[dialect]}/script"})
+        sent = [each.body.decode() for each in recovering.upstream.requests]
+        recovering.upstream.script = []
+
+        assert "Then something else." in said(answer.text, stream=stream)
+        assert path not in answer.text
+        assert [each.count(notes.WITHHELD) for each in sent] == [0, 1, 1]
+        assert ["was not executed" in each for each in sent] == [False, False, True]
