@@ -146,7 +146,7 @@ def _recovering(ruling: Ruling, cleared: Cleared, standing: Standing, policy: Po
     found = submission(standing.dialect, cleared.request, cleared.transcript) if recovers else None
     if found is None:
         return ruling
-    watch = ruling.watch or Watch(standing, Stored(standing.told))
+    watch = ruling.watch or Watch(standing, Stored(standing.told), armed=False)
     return replace(ruling, watch=replace(watch, recovers=True), submission=found)
 
 

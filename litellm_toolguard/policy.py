@@ -289,6 +289,11 @@ class RefusalPolicy(_Frozen):
     recover: Annotated[bool, BeforeValidator(_on_off), Field(strict=True)] = Field(
         False, description="`on`: withhold the newest results, keep them in the ledger, and ask once more"
     )
+    hold: Literal["all", "until_tool_call", "none"] = Field(
+        "all",
+        description="streams that answer a tool's result: held whole; up to the end from the first call on; or as they "
+        "come, but for the end of each call. Only `all` can recover from a refusal within a stream",
+    )
     possible: Literal["surface", "recover"] = Field(
         "surface", description="an answer that stops with neither a word nor a call behind a tool's result"
     )

@@ -47,6 +47,7 @@ from litellm_toolguard.proxy_answers import (
     SIGNS_OF_LIFE,
     Client,
     Collector,
+    Flow,
     Origin,
     Received,
     carry_out,
@@ -58,9 +59,9 @@ from litellm_toolguard.proxy_answers import (
     restore_group,
     whole,
 )
-from litellm_toolguard.proxy_refusals import Attempts, allow_one_more
+from litellm_toolguard.proxy_refusals import Attempts, allow_one_more, facts_of
 from litellm_toolguard.recorder import Looked, Recorder
-from litellm_toolguard.refusals import Refusal
+from litellm_toolguard.refusals import Refusal, in_answer, in_error
 from litellm_toolguard.session import End, Kept, Release, Remember, Withhold
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
@@ -401,8 +402,8 @@ class ToolGuard(CustomGuardrail):
             response = mark_stream(response, ruling.end)
         client = None if ruling is None else _client(request_data, user_api_key_dict, ruling, stream=True)
         if ruling is not None and client is not None:
-            held = self._held_stream(response, request_data, ruling, client)
-            chunks = _with_status(held, client.dialect, self)
+            flows = self._flowing_stream if self._may_flow(ruling, client) else self._held_stream
+            chunks = _with_status(flows(response, request_data, ruling, client), client.dialect, self)
         elif ruling is not None and _is_recorded(ruling):
             chunks = self._recorded_stream(response, ruling)
         else:
@@ -412,6 +413,39 @@ class ToolGuard(CustomGuardrail):
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
                 yield chunk
+
+    def _may_flow(self, ruling: Ruling, client: Client) -> bool:
+        """Whether the stream is held for nothing but a refusal, and the policy does not want it held whole for that."""
+        armed = ruling.watch is not None and ruling.watch.armed
+        return self.policy.refusals.hold != "all" and not armed and not client.withheld
+
+    async def _flowing_stream(
+        self, response: Any, data: dict[str, Any], ruling: Ruling, client: Client
+    ) -> AsyncGenerator[Any, None]:
+        """A stream of which something is sent before it is known whether it is a refusal: then its results are withheld
+        from the next request on, and none of its calls is complete."""
+        flow = Flow(client.dialect, from_first=self.policy.refusals.hold == "until_tool_call")
+        refusal: Refusal | None = None
+        try:
+            async for chunk in response:
+                for ready in flow.add(chunk):
+                    yield ready
+        except Exception as error:
+            refusal = in_error(facts_of(error))
+            if refusal is not None:
+                await self._withhold_submitted(data, refusal)
+            raise
+        answer = flow.answer()
+        self._record_answer(ruling, client.dialect, answer)
+        refusal = in_answer(client.dialect, answer)
+        if refusal is not None and (refusal.certain or self.policy.refusals.possible == "recover"):
+            await self._withhold_submitted(data, refusal)
+        for chunk in flow.rest(refused=refusal is not None and refusal.certain):
+            yield chunk
+
+    async def _withhold_submitted(self, data: Mapping[str, Any], refusal: Refusal) -> bool:
+        attempts = getattr(data.get("litellm_logging_obj"), _ATTEMPTS, None)
+        return isinstance(attempts, Attempts) and await self._withhold(data, attempts, refusal)
 
     async def _recorded_stream(self, response: Any, ruling: Ruling) -> AsyncGenerator[Any, None]:
         """The stream chunk for chunk; what it made up is recorded when it ends or nobody reads it any more."""
@@ -600,11 +634,7 @@ class _Keeper:
             self.facts.remember_block(effect.position, effect.blocks)
 
     async def withhold(self, effect: Withhold) -> Kept:
-        data = self.client.data
-        attempts = getattr(data.get("litellm_logging_obj"), _ATTEMPTS, None)
-        if not isinstance(attempts, Attempts):
-            return Kept(stored=False)
-        return Kept(await self.guard._withhold(data, attempts, effect.refusal))
+        return Kept(await self.guard._withhold_submitted(self.client.data, effect.refusal))
 
     def note(self, answer: Received) -> None:
         self.guard._record_answer(self.ruling, self.client.dialect, answer.answer)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import litellm
 from litellm.proxy._types import UserAPIKeyAuth
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+from pydantic import BaseModel
 
 from litellm_toolguard.dialects import HISTORY_KEYS
 from litellm_toolguard.proxy_refusals import facts_of
@@ -34,7 +35,7 @@ from litellm_toolguard.session import (
     session,
 )
 from litellm_toolguard.stop_provider import redirect_to_stop
-from litellm_toolguard.stream import SseReader, assembler
+from litellm_toolguard.stream import CallEvents, SseFrames, SseReader, assembler, ends_call, without_calls
 from litellm_toolguard.transcript import Dialect
 from litellm_toolguard.withholding import with_newest_withheld
 
@@ -142,11 +143,17 @@ def whole(response: Any) -> Received:
 
 
 class Collector:
-    """Puts the answer of a stream together from its chunks, whatever their form."""
+    """Puts the answer of a stream together from its chunks, whatever their form.
 
-    def __init__(self, dialect: Dialect) -> None:
+    Args:
+        dialect: its dialect.
+        show: is given each event.
+    """
+
+    def __init__(self, dialect: Dialect, show: Callable[[Mapping[str, Any]], None] | None = None) -> None:
         self._reader = SseReader()
         self._made = assembler(dialect)
+        self._show = show
 
     def add(self, chunk: Any) -> None:
         """Take one chunk."""
@@ -159,8 +166,64 @@ class Collector:
 
     def _feed(self, events: Iterable[Mapping[str, Any] | None]) -> None:
         for event in events:
-            if event is not None:
-                self._made.feed(event)
+            if event is None:
+                continue
+            self._made.feed(event)
+            if self._show is not None:
+                self._show(event)
+
+
+class Flow:
+    """A stream that answers a tool's result and is not held whole: text flows, and no call is complete before the end.
+
+    Args:
+        dialect: its dialect.
+        from_first: whether everything is held from the first call on; else only from the newest event of one on.
+    """
+
+    def __init__(self, dialect: Dialect, *, from_first: bool) -> None:
+        self._from_first = from_first
+        self._calls = CallEvents(dialect)
+        self._events: list[Mapping[str, Any]] = []
+        self._collector = Collector(dialect, self._events.append)
+        self._frames = SseFrames()
+        self._held: list[tuple[Any, bool]] = []
+
+    def add(self, chunk: Any) -> list[Any]:
+        """Take one chunk; gives those that may be sent now."""
+        if not isinstance(chunk, bytes):
+            return self._add(chunk)
+        return [ready for frame in self._frames.feed(chunk) for ready in self._add(frame)]
+
+    def _add(self, chunk: Any) -> list[Any]:
+        self._events.clear()
+        self._collector.add(chunk)
+        calls = [event for event in self._events if self._calls.holds_call(event)]
+        held = self._held
+        if not all(map(ends_call, calls)) and not (held and self._from_first):
+            self._held = [(chunk, True)]
+            return [each for each, _ in held]
+        if not held:
+            return [chunk]
+        held.append((chunk, bool(calls)))
+        return []
+
+    def answer(self) -> Mapping[str, Any] | None:
+        """The answer when the stream has ended; None where it is not whole."""
+        self._held += [(frame, False) for frame in self._frames.finish()]
+        return self._collector.answer()
+
+    def rest(self, *, refused: bool) -> Iterator[Any]:
+        """What is still held; of a refusal without its calls."""
+        for chunk, is_call in self._held:
+            if not (refused and is_call):
+                yield _uncalled(chunk) if refused else chunk
+
+
+def _uncalled(chunk: Any) -> Any:
+    event = None if isinstance(chunk, bytes) else plain(chunk)
+    less = event if event is None else without_calls(event)
+    return chunk if less is event or not isinstance(chunk, BaseModel) else type(chunk).model_validate(less)
 
 
 async def receive(stream: AsyncIterator[Any], dialect: Dialect) -> Received:

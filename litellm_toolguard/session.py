@@ -42,11 +42,13 @@ class Watch:
         standing: where the conversation stands.
         stored: what is stored about its streaks.
         recovers: whether the newest results are withheld when the request is refused.
+        armed: whether the next round could trip anything.
     """
 
     standing: Standing
     stored: Stored
     recovers: bool = False
+    armed: bool = True
 
     @property
     def policy(self) -> Policy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -64,6 +65,34 @@ class SseReader:
         return event if isinstance(event, dict) else None
 
 
+class SseFrames:
+    """Cuts bytes into whole events with the line ends that they came with, and changes none of them."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that these bytes complete."""
+        *frames, self._rest = _split_frames(self._rest + data)
+        return frames
+
+    def finish(self) -> list[bytes]:
+        """What is left when the bytes end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+_FRAME_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+
+
+def _split_frames(data: bytes) -> Iterator[bytes]:
+    start = 0
+    for end in _FRAME_END.finditer(data):
+        yield data[start : end.end()]
+        start = end.end()
+    yield data[start:]
+
+
 def assembler(dialect: Dialect) -> Assembler:
     """An assembler for one answer in the dialect."""
     return _ASSEMBLERS[dialect]()
@@ -76,6 +105,62 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 def _place(index: Any, otherwise: int) -> int:
     """Where a part belongs; parts may begin in another order than they stand in."""
     return index if isinstance(index, int) else otherwise
+
+
+# ----------------------------------------------------------------------------------------------- the calls of a stream
+
+_CALL_ITEMS: Final = frozenset(
+    {
+        *("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"),
+    }
+)
+_CALL_EVENTS: Final = (
+    *("response.function_call_arguments.", "response.custom_tool_call_input."),
+    *("response.shell_call_command.", "response.apply_patch_call_operation_diff."),
+)
+
+
+class CallEvents:
+    """Tells the events of the client's calls from all others in one stream."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._blocks: set[Any] = set()
+
+    def holds_call(self, event: Mapping[str, Any]) -> bool:
+        """Whether the event belongs to a call that the client would run."""
+        if self._dialect == "chat":
+            deltas = (choice.get("delta") for choice in _dicts(event.get("choices")))
+            return any(isinstance(delta, dict) and _has_chat_call(delta) for delta in deltas)
+        kind = event.get("type")
+        if self._dialect == "messages":
+            block = event.get("content_block")
+            if kind == "content_block_start" and isinstance(block, dict) and block.get("type") == "tool_use":
+                self._blocks.add(event.get("index"))
+            return isinstance(kind, str) and kind.startswith("content_block_") and event.get("index") in self._blocks
+        item = event.get("item")
+        if isinstance(item, dict):
+            return item.get("type") in _CALL_ITEMS
+        return isinstance(kind, str) and kind.startswith(_CALL_EVENTS)
+
+
+def ends_call(event: Mapping[str, Any]) -> bool:
+    """Whether an event of a call says that it is complete, or repeats the whole of it."""
+    kind = event.get("type")
+    return isinstance(kind, str) and (kind == "content_block_stop" or kind.endswith(".done"))
+
+
+def _has_chat_call(delta: Mapping[str, Any]) -> bool:
+    return bool(delta.get("tool_calls") or delta.get("function_call"))
+
+
+def without_calls(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The last event of a Responses stream without the calls in it; any other event as it is."""
+    response = event.get("response")
+    if not isinstance(response, dict) or not isinstance(response.get("output"), list):
+        return event
+    kept = [item for item in response["output"] if not (isinstance(item, dict) and item.get("type") in _CALL_ITEMS)]
+    return {**event, "response": {**response, "output": kept}}
 
 
 # --------------------------------------------------------------------------------------------------------------- chat

@@ -13,8 +13,8 @@ from litellm_toolguard import notes
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, Step, expand
 from tests.harness.gateways import KINDS, Gateway, Gateways, guardrail
-from tests.harness.upstream import FINAL_WORDS, Calls, Failure, Raw, Reply, Words
-from tests.test_answers import both_forms, every_dialect, texts
+from tests.harness.upstream import FINAL_WORDS, Calls, Failure, Gate, Gated, Raw, Reply, Words
+from tests.test_answers import HEAD, both_forms, every_dialect, script, streamed, texts
 from tests.test_answers import without_ids as without_ids_of_line
 
 pytestmark = pytest.mark.proxy
@@ -309,3 +309,144 @@ def test_the_recovered_answer_is_judged_like_any_other(recovering: Gateway, dial
         assert path not in answer.text
         assert [each.count(notes.WITHHELD) for each in sent] == [0, 1, 1]
         assert ["was not executed" in each for each in sent] == [False, False, True]
+
+
+# ----------------------------------------------------------------------------------------------------------- held less
+
+
+@pytest.fixture
+def flowing(gateways: Gateways) -> Gateway:
+    """A proxy with guards that hold such streams less."""
+    entries = [
+        {
+            **guardrail({"refusals": {"recover": True, "hold": hold}}, default_on=False),
+            "guardrail_name": hold,
+        }
+        for hold in ("until_tool_call", "none")
+    ]
+    return gateways.get("flowing", guardrails=entries)
+
+
+CALLED = [("read_page", {"address": "the-next-page"})]
+WITH_CALL: Mapping[Dialect, Raw] = {
+    "chat": Raw(
+        {
+            "message": {
+                "role": "assistant",
+                "content": "I begin.",
+                "tool_calls": [
+                    {
+                        "id": "call_r",
+                        "type": "function",
+                        "function": {"name": "read_page", "arguments": json.dumps(CALLED[0][1])},
+                    }
+                ],
+            },
+            "finish_reason": "content_filter",
+        }
+    ),
+    "messages": Raw(
+        {
+            "content": [
+                {"type": "text", "text": "I begin."},
+                {"type": "tool_use", "id": "toolu_r", "name": "read_page", "input": CALLED[0][1]},
+            ],
+            "stop_reason": "refusal",
+        }
+    ),
+    "responses": Raw(
+        {
+            "status": "incomplete",
+            "incomplete_details": {"reason": "content_filter"},
+            "output": [
+                {
+                    "id": "msg_r",
+                    "type": "message",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [{"type": "output_text", "text": "I begin.", "annotations": [], "logprobs": []}],
+                },
+                {
+                    "id": "fc_r",
+                    "type": "function_call",
+                    "call_id": "call_r",
+                    "status": "completed",
+                    "name": "read_page",
+                    "arguments": json.dumps(CALLED[0][1]),
+                },
+            ],
+        }
+    ),
+}
+
+
+@every_dialect
+@pytest.mark.parametrize("hold", ["until_tool_call", "none"])
+def test_a_stream_that_is_not_held_whole_flows(flowing: Gateway, dialect: Dialect, hold: str) -> None:
+    """Text by text, through a provider that sends the next only when the client has the one before; calls arrive."""
+    steps = [{"user": f"Flow, {hold}"}, page("fine", f"{dialect} {hold}")]
+    body = {**request(dialect, steps, stream=True), "model": f"{KINDS[dialect]}/script", "guardrails": [hold]}
+    words = "one two three four five six seven"
+    seen: list[str] = []
+    with Gate() as gate, script(flowing, Gated(Words(words), gate)):
+        gate.let_through(HEAD[dialect])
+        with streamed(flowing, dialect, body) as lines:
+            for line in lines:
+                seen.append(line)
+                if any(texts(line)):
+                    gate.let_through(50 if words == "".join(texts("\n".join(seen))) else 1)
+    with script(flowing, Calls(CALLED)):
+        called = flowing.post(dialect, body)
+
+    assert "".join(texts("\n".join(seen))) == words
+    assert called_in(called.text) == ["read_page", json.dumps(CALLED[0][1])]
+
+
+@every_dialect
+@pytest.mark.parametrize("hold", ["until_tool_call", "none"])
+def test_a_refused_stream_that_flowed_is_surfaced_without_its_calls(
+    flowing: Gateway, dialect: Dialect, hold: str
+) -> None:
+    """One attempt; the next request carries the notice."""
+    steps = [{"user": f"Flow, {hold}"}, page(MARKED, f"flowed {dialect} {hold}")]
+    body = {**request(dialect, steps, stream=True), "guardrails": [hold]}
+    with refusing(flowing, WITH_CALL[dialect]):
+        answer = flowing.post(dialect, body)
+        assert len(flowing.upstream.requests) == 1
+        again = flowing.post(dialect, body)
+        assert WORD not in flowing.upstream.requests[1].body.decode()
+
+    assert "".join(texts(answer.text)) == "I begin."
+    arguments = "".join(called_in(answer.text)).removeprefix("read_page")
+    assert json.dumps(CALLED[0][1]) != arguments
+    assert hold == "none" or called_in(answer.text) == []
+    assert ("content_filter" in answer.text, '"refusal"' in answer.text) == (
+        dialect != "messages",
+        dialect == "messages",
+    )
+    assert "the-next-page" not in answer.text or hold == "none"
+    assert FINAL_WORDS in "".join(texts(again.text))
+
+
+def called_in(stream: str) -> list[str]:
+    """Names and joined arguments of the calls in a stream of any dialect; nothing where there are none."""
+    names: list[str] = []
+    arguments = ""
+    for line in stream.splitlines():
+        if not line.startswith("data: {"):
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        for choice in event.get("choices") or ():
+            for call in choice["delta"].get("tool_calls") or ():
+                names += [call["function"]["name"]] if call["function"].get("name") else []
+                arguments += call["function"].get("arguments") or ""
+        kind = event.get("type")
+        if kind == "content_block_start" and event["content_block"]["type"] == "tool_use":
+            names.append(event["content_block"]["name"])
+        if kind == "response.output_item.added" and event["item"]["type"] == "function_call":
+            names.append(event["item"]["name"])
+        if kind == "content_block_delta":
+            arguments += event["delta"].get("partial_json") or ""
+        if kind == "response.function_call_arguments.delta":
+            arguments += event["delta"]
+    return [*names, arguments] if names else []
