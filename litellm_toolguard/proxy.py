@@ -87,6 +87,8 @@ _STATE: Final = "_toolguard_ruling"
 _ORIGIN: Final = "_toolguard_origin"
 _JUDGE: Final = "_toolguard_judge"
 _ATTEMPTS: Final = "_toolguard_attempts"
+_LOGGED_HISTORY: Final = ("messages", "input")
+"""Where LiteLLM's logging object keeps the history of a request."""
 _APPLIED_HEADER: Final = "x-litellm-applied-guardrails"
 _HOOKS: Final = (
     "async_pre_call_hook",
@@ -315,6 +317,9 @@ class ToolGuard(CustomGuardrail):
         attempts = _attempts_of(kwargs, call_type)
         if attempts is None:
             return None
+        if kwargs.get("fallback_depth"):
+            # The operator's fallback, behind ours: to another model, and without what is withheld.
+            return None if attempts.phase == "first" else attempts.again(kwargs)
         if attempts.ends_here:
             raise attempts.error or _blocked(kwargs)
         if attempts.refusal is None:
@@ -655,10 +660,16 @@ def _blocked(kwargs: Mapping[str, Any]) -> Exception:
 
 
 def _scrub(data: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
-    """Take what is withheld out of the copy of the request that LiteLLM keeps for its logs."""
+    """Take what is withheld out of the copies of the request that LiteLLM keeps for its logs."""
     kept = data.get("proxy_server_request")
     if isinstance(kept, dict) and isinstance(kept.get("body"), dict):
         kept["body"] = {**kept["body"], **edits}
+    carrier = data.get("litellm_logging_obj")
+    for history in edits.values():
+        carrier.messages = history
+        for name in _LOGGED_HISTORY:
+            if name in carrier.model_call_details:
+                carrier.model_call_details[name] = history
 
 
 def _ruling_of(data: Mapping[str, Any]) -> Ruling | None:

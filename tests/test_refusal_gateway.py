@@ -14,7 +14,7 @@ from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, Step, expand
 from tests.harness.gateways import KINDS, Gateway, Gateways, guardrail
 from tests.harness.upstream import FINAL_WORDS, Calls, Failure, Gate, Gated, Raw, Reply, Words
-from tests.test_answers import HEAD, both_forms, every_dialect, script, streamed, texts
+from tests.test_answers import HEAD, TOKENS, both_forms, every_dialect, script, settled, streamed, texts
 from tests.test_answers import without_ids as without_ids_of_line
 
 pytestmark = pytest.mark.proxy
@@ -450,3 +450,181 @@ def called_in(stream: str) -> list[str]:
         if kind == "response.function_call_arguments.delta":
             arguments += event["delta"]
     return [*names, arguments] if names else []
+
+
+# ------------------------------------------------------------------------------------------------- nothing leaks, rows
+
+
+@pytest.fixture
+def logging_all(gateways: Gateways) -> Gateway:
+    """A proxy that logs whole prompts, as LiteLLM can, and speaks at length of its work."""
+    return gateways.get(
+        "logging-all",
+        guardrails=[guardrail({"refusals": {"recover": True}})],
+        general_settings={"store_prompts_in_spend_logs": True},
+        env={"RECORD_ALL": "1", "LITELLM_LOG": "INFO"},
+    )
+
+
+@every_dialect
+@both_forms
+def test_what_is_withheld_stands_in_no_log_of_later_requests(
+    logging_all: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """Of LiteLLM's rows only the first attempt's holds it, as without the guard; no other row, no header and not the
+    proxy's own log."""
+    result = page(f"{MARKED} {dialect} {stream}", f"leak {dialect} {stream}")
+    steps = [{"user": f"Leak, {dialect}, {stream}"}, result]
+    with refusing(logging_all, next(iter(REFUSALS[dialect].values()))):
+        if (dialect, "a refusal", stream) in LOST:
+            return
+        answers = [logging_all.post(dialect, request(dialect, steps, stream=stream))]
+        answers += [
+            logging_all.post(dialect, request(dialect, [*steps, {"assistant": "So."}, {"user": text}], stream=stream))
+            for text in ("And?", "Then?")
+        ]
+    rows = settled(logging_all, f"Leak, {dialect}, {stream}", 4)
+    assert [FINAL_WORDS in said(answer.text, stream=stream) for answer in answers] == [True] * 3
+    assert [WORD in json.dumps(row) for row in rows].count(True) == 1
+    assert all(WORD not in str(answer.headers) for answer in answers)
+    assert all(WORD not in answer.text for answer in answers)
+    assert WORD not in logging_all.proxy.log()
+
+
+@every_dialect
+@both_forms
+def test_both_attempts_are_billed_to_the_caller(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
+    """A refused answer costs what it costs; an error costs nothing and has a row of its own."""
+    for name, reply in REFUSALS[dialect].items():
+        if (dialect, name, stream) in LOST:
+            continue
+        about = f"Billed, {dialect}, {name}, {stream}"
+        steps = [{"user": about}, page(MARKED, about)]
+        with refusing(recovering, reply):
+            recovering.post(dialect, request(dialect, steps, stream=stream))
+        rows = settled(recovering, about, 2)
+        by_error = isinstance(reply, Failure)
+        assert sorted(row["status"] for row in rows) == (["failure", "success"] if by_error else ["success"] * 2)
+        assert {row["model_group"] for row in rows if row["status"] == "success"} == {f"{KINDS[dialect]}/words"}
+        assert {row["key"] for row in rows} == {recovering.rows()[0]["key"]}
+        tokens = [row["total_tokens"] for row in rows if row["status"] == "success"]
+        assert tokens == [TOKENS] * (1 if by_error else 2)
+
+
+# ------------------------------------------------------------------------------------------------- the operator's own
+
+
+@pytest.fixture
+def falling_back(gateways: Gateways) -> tuple[Gateway, Gateway]:
+    """Proxies without and with the guard, whose operator sends what a policy refuses to another model."""
+    fallbacks = [{f"{kind}/words": [f"{kind}/script"]} for kind in ("native-chat", "native-messages")]
+    settings = {"content_policy_fallbacks": fallbacks, "num_retries": 3}
+    guards = [guardrail({"refusals": {"recover": True}})]
+    return (
+        gateways.get("bare-falling-back", router_settings=settings),
+        gateways.get("falling-back", guardrails=guards, router_settings=settings),
+    )
+
+
+@every_dialect
+@both_forms
+def test_ours_comes_first_and_then_the_operators_fallback(
+    falling_back: tuple[Gateway, Gateway], dialect: Dialect, stream: bool
+) -> None:
+    """What recovers needs no fallback. What is refused for ever is sent to the operator's other model where LiteLLM
+    does so without the guard, with the notice. Exactly two attempts of ours, whatever is tried again."""
+    bare, guarded = falling_back
+    for name, reply in REFUSALS[dialect].items():
+        if (dialect, name, stream) in LOST:
+            continue
+        start: Step = {"user": f"Back, {dialect}, {name}, {stream}"}
+        sent = {}
+        for gateway, word in ((bare, "Back, "), (guarded, WORD), (guarded, "Back, ")):
+            with refusing(gateway, reply, word):
+                gateway.upstream.script = [Words("From the other one.")]
+                fresh = page(MARKED, f"{dialect} {name} {stream} {word == WORD}")
+                gateway.post(dialect, request(dialect, [start, fresh], stream=stream))
+                sent[gateway is bare, word] = [each.body.decode() for each in gateway.upstream.requests]
+                gateway.upstream.script = []
+        alone, recovered, for_ever = sent.values()
+
+        assert len(recovered) == 2, name
+        assert len(for_ever) == len(alone) + 1, name
+        for each in (recovered, for_ever):
+            assert [MARKED in body for body in each] == [True, *[False] * (len(each) - 1)], name
+
+
+# ----------------------------------------------------------------------------------------------------- the ledger fails
+
+# Ledgers of which one takes nothing and one says nothing.
+FAILING = """
+from litellm_toolguard import ToolGuard
+from litellm_toolguard.errors import StoreError
+
+class Full:
+    def is_empty(self): return True
+    def known(self, tenant, keys): return frozenset()
+    def withhold(self, tenant, results): raise StoreError("full")
+
+class Blind(Full):
+    def is_empty(self): raise StoreError("damaged")
+    def known(self, tenant, keys): raise StoreError("damaged")
+
+class WithFull(ToolGuard):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.ledger = Full()
+
+class WithBlind(ToolGuard):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.ledger = Blind()
+"""
+
+
+@pytest.fixture
+def failing(gateways: Gateways) -> Gateway:
+    """A proxy with guards whose ledgers fail."""
+    entries = [
+        {**guardrail({"refusals": {"recover": True, **more}}, loaded=loaded, default_on=False), "guardrail_name": name}
+        for name, loaded, more in (
+            ("full", "ledgers.WithFull", {}),
+            ("blind", "ledgers.WithBlind", {}),
+            ("blind-allows", "ledgers.WithBlind", {"store_unreadable": "allow"}),
+        )
+    ]
+    return gateways.get("failing-ledgers", guardrails=entries, files={"ledgers.py": FAILING})
+
+
+@every_dialect
+@both_forms
+def test_what_cannot_be_kept_is_not_withheld(failing: Gateway, dialect: Dialect, stream: bool) -> None:
+    """No second attempt: the refusal is the client's, and the log says why."""
+    for name, reply in REFUSALS[dialect].items():
+        steps = [{"user": f"Full, {dialect}, {name}"}, page(MARKED, "full")]
+        with refusing(failing, reply):
+            answer = failing.post(dialect, {**request(dialect, steps, stream=stream), "guardrails": ["full"]})
+            assert len(failing.upstream.requests) == 1
+        assert answer.status_code == (400 if isinstance(reply, Failure) else 200)
+        assert FINAL_WORDS not in answer.text
+    assert "toolguard: store unavailable: ledger: full" in failing.proxy.log()
+
+
+@every_dialect
+@both_forms
+def test_while_the_ledger_cannot_be_read_no_result_passes(failing: Gateway, dialect: Dialect, stream: bool) -> None:
+    """503 without a request to the provider. A request without results passes, and all do if the policy says so."""
+    with_result = request(dialect, [{"user": "Read."}, page("harmless", "blind")], stream=stream)
+    without = request(dialect, [{"user": "Hello."}], stream=stream)
+    failing.upstream.clear()
+    refused = failing.post(dialect, {**with_result, "guardrails": ["blind"]})
+    assert len(failing.upstream.requests) == 0
+    passed = [
+        failing.post(dialect, {**without, "guardrails": ["blind"]}),
+        failing.post(dialect, {**with_result, "guardrails": ["blind-allows"]}),
+    ]
+
+    assert refused.status_code == 503
+    assert refused.json()["error"]["provider_specific_fields"]["code"] == "toolguard_ledger_unreadable"
+    assert [answer.status_code for answer in passed] == [200, 200]
+    assert "toolguard: store unavailable: ledger: damaged" in failing.proxy.log()

@@ -43,6 +43,8 @@ class Recorder(CustomLogger):
         kept |= {name: row.get(name) for name in ("id", "call_type", "model_group", "total_tokens")}
         kept |= {"key": about.get("user_api_key_hash"), "alias": about.get("user_api_key_alias")}
         kept |= {"call_id": kwargs.get("litellm_call_id"), "about": str(row.get("messages"))[:300]}
+        if os.environ.get("RECORD_ALL"):
+            kept["all"] = {"row": row, "error": kwargs.get("exception"), "sent": kwargs.get("litellm_params")}
         with open(os.environ["RECORDER_FILE"], "a") as file:
             file.write(json.dumps(kept, default=str) + "\\n")
 
@@ -125,12 +127,13 @@ class Gateways:
         env: Mapping[str, str] | None = None,
         general_settings: dict[str, Any] | None = None,
         router_settings: dict[str, Any] | None = None,
+        litellm_settings: dict[str, Any] | None = None,
     ) -> Gateway:
         """The proxy of this name, started with the given config when it is first asked for."""
         if name not in self.started:
             workdir = self.folder / name
             workdir.mkdir()
-            settings = {"callbacks": ["recorder.recorder", *(callbacks or [])]}
+            settings = {"callbacks": ["recorder.recorder", *(callbacks or [])], **(litellm_settings or {})}
             made = config(
                 self.upstream.url,
                 guardrails=guardrails,
