@@ -664,7 +664,9 @@ def _scrub(data: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
     kept = data.get("proxy_server_request")
     if isinstance(kept, dict) and isinstance(kept.get("body"), dict):
         kept["body"] = {**kept["body"], **edits}
-    carrier = data.get("litellm_logging_obj")
+    carrier: Any = data.get("litellm_logging_obj")
+    if carrier is None:
+        return
     for history in edits.values():
         carrier.messages = history
         for name in _LOGGED_HISTORY:

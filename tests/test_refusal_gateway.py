@@ -109,12 +109,30 @@ def said(text: str, *, stream: bool) -> str:
     return "".join(texts(text)) if stream else text
 
 
+_SCHEMA = {"type": "object", "properties": {"address": {"type": "string"}}}
+_FORMAT = {"name": "answer", "schema": {"type": "object", "properties": {}, "additionalProperties": False}}
+FORCED: Mapping[Dialect, Mapping[str, Any]] = {
+    "chat": {
+        "tools": [{"type": "function", "function": {"name": "read_page", "parameters": _SCHEMA}}],
+        "tool_choice": "required",
+        "response_format": {"type": "json_schema", "json_schema": _FORMAT},
+    },
+    "messages": {"tools": [{"name": "read_page", "input_schema": _SCHEMA}], "tool_choice": {"type": "any"}},
+    "responses": {
+        "tools": [{"type": "function", "name": "read_page", "parameters": _SCHEMA, "strict": False}],
+        "tool_choice": "required",
+        "text": {"format": {"type": "json_schema", **_FORMAT}},
+    },
+}
+"""What a request may demand of its answer."""
+
+
 @pytest.mark.parametrize(("dialect", "name", "stream"), CASES)
 def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dialect, name: str, stream: bool) -> None:
     """Exactly two attempts, the second without the text and otherwise equal; nor does a later request hold it."""
     steps = [{"user": f"Read it: {name}, {stream}."}, page("harmless", "a"), page(MARKED, f"{dialect} {name} {stream}")]
     with refusing(recovering, REFUSALS[dialect][name]):
-        answer = recovering.post(dialect, request(dialect, steps, stream=stream))
+        answer = recovering.post(dialect, request(dialect, steps, stream=stream, **FORCED[dialect]))
         first, second = recovering.upstream.requests
         later = request(dialect, [*steps, {"assistant": FINAL_WORDS}, {"user": "Thanks, and now?"}], stream=stream)
         again = recovering.post(dialect, later)
@@ -124,6 +142,7 @@ def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dial
     assert "Well, " not in answer.text
     assert WORD in first.body.decode()
     assert replaced(first.json) == second.json
+    assert {"tools", "tool_choice"} <= second.json.keys()
     assert again.status_code == 200
     assert FINAL_WORDS in said(again.text, stream=stream)
     assert len(recovering.upstream.requests) == 3
@@ -518,7 +537,7 @@ def test_both_attempts_are_billed_to_the_caller(recovering: Gateway, dialect: Di
 def falling_back(gateways: Gateways) -> tuple[Gateway, Gateway]:
     """Proxies without and with the guard, whose operator sends what a policy refuses to another model."""
     fallbacks = [{f"{kind}/words": [f"{kind}/script"]} for kind in ("native-chat", "native-messages")]
-    settings = {"content_policy_fallbacks": fallbacks, "num_retries": 3}
+    settings = {"content_policy_fallbacks": fallbacks}
     guards = [guardrail({"refusals": {"recover": True}})]
     return (
         gateways.get("bare-falling-back", router_settings=settings),
