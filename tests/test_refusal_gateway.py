@@ -72,6 +72,13 @@ CASES = [
 ]
 
 
+def two(dialect: Dialect) -> Mapping[str, Reply]:
+    """One refusal that is an answer and one that is an error: the last of each."""
+    answers = {name: reply for name, reply in REFUSALS[dialect].items() if isinstance(reply, Raw)}
+    errors = {name: reply for name, reply in REFUSALS[dialect].items() if isinstance(reply, Failure)}
+    return dict([list(answers.items())[-1], list(errors.items())[-1]])
+
+
 @pytest.fixture
 def recovering(gateways: Gateways) -> Gateway:
     """A proxy with the guard that recovers from refusals."""
@@ -171,7 +178,7 @@ def test_without_recovery_a_refusal_is_the_providers(
 ) -> None:
     """One attempt, and the client gets what it gets without the guard."""
     steps = [{"user": "Read it."}, page(MARKED, "a")]
-    for reply in REFUSALS[dialect].values():
+    for reply in two(dialect).values():
         answers = []
         for gateway in (bare, plain):
             with refusing(gateway, reply):
@@ -201,7 +208,7 @@ def test_nothing_is_withheld_where_no_result_was_submitted(
     recovering: Gateway, dialect: Dialect, stream: bool, steps: Sequence[Step]
 ) -> None:
     """One attempt, and nothing is recorded: the same results pass afterwards."""
-    for name, reply in REFUSALS[dialect].items():
+    for name, reply in two(dialect).items():
         start = {"user": f"Not submitted, {dialect}, {name}, {stream}"}
         with refusing(recovering, reply):
             recovering.post(dialect, request(dialect, [start, *steps], stream=stream))
@@ -217,9 +224,7 @@ def test_nothing_is_withheld_where_no_result_was_submitted(
 def test_a_second_refusal_is_surfaced_as_it_is(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
     """Exactly two attempts, though the gateway tries three times again. The batch is withheld from then on; a request
     that submits nothing but notices is asked for once, and its refusal is the client's."""
-    for name, reply in REFUSALS[dialect].items():
-        if (dialect, name, stream) in LOST:
-            continue
+    for name, reply in two(dialect).items():
         steps = [
             {"user": f"For ever, {WORD}, {dialect}, {name}, {stream}"},
             page(f"old {name}", f"{dialect} {stream}"),
@@ -311,9 +316,7 @@ def test_the_recovered_answer_is_judged_like_any_other(recovering: Gateway, dial
     path = f"{dialect}-{stream}.txt"
     loop = {"tool": "read_file", "args": {"path": path}, "result": "x = 1"}
     start: Step = {"user": f"Both, {dialect}, {stream}"}
-    for name, reply in REFUSALS[dialect].items():
-        if (dialect, name, stream) in LOST:
-            continue
+    for name, reply in two(dialect).items():
         steps = [start, {"assistant": name}, {"times": 3, "steps": [{**loop, "args": {"path": path, "name": name}}]}]
         recovering.post(dialect, request(dialect, steps))
         recovering.upstream.clear()
@@ -514,9 +517,7 @@ def test_what_is_withheld_stands_in_no_log_of_later_requests(
 @both_forms
 def test_both_attempts_are_billed_to_the_caller(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
     """A refused answer costs what it costs; an error costs nothing and has a row of its own."""
-    for name, reply in REFUSALS[dialect].items():
-        if (dialect, name, stream) in LOST:
-            continue
+    for name, reply in two(dialect).items():
         about = f"Billed, {dialect}, {name}, {stream}"
         steps = [{"user": about}, page(MARKED, about)]
         with refusing(recovering, reply):
@@ -553,9 +554,7 @@ def test_ours_comes_first_and_then_the_operators_fallback(
     """What recovers needs no fallback. What is refused for ever is sent to the operator's other model where LiteLLM
     does so without the guard, with the notice. Exactly two attempts of ours, whatever is tried again."""
     bare, guarded = falling_back
-    for name, reply in REFUSALS[dialect].items():
-        if (dialect, name, stream) in LOST:
-            continue
+    for name, reply in two(dialect).items():
         start: Step = {"user": f"Back, {dialect}, {name}, {stream}"}
         sent = {}
         for gateway, word in ((bare, "Back, "), (guarded, WORD), (guarded, "Back, ")):
@@ -619,7 +618,7 @@ def failing(gateways: Gateways) -> Gateway:
 @both_forms
 def test_what_cannot_be_kept_is_not_withheld(failing: Gateway, dialect: Dialect, stream: bool) -> None:
     """No second attempt: the refusal is the client's, and the log says why."""
-    for name, reply in REFUSALS[dialect].items():
+    for name, reply in two(dialect).items():
         steps = [{"user": f"Full, {dialect}, {name}"}, page(MARKED, "full")]
         with refusing(failing, reply):
             answer = failing.post(dialect, {**request(dialect, steps, stream=stream), "guardrails": ["full"]})
