@@ -1,8 +1,9 @@
-"""Every detector in every dialect, as requests through one real proxy: told at its hint, ended in words at its end."""
+"""Every detector in every dialect, streamed and not, as requests through one real proxy: told at its hint, ended in
+words at its end, and silent about work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from litellm_toolguard.policy import DETECTORS, DetectorName
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, Step, expand
 from tests.harness.gateways import KINDS, Gateway, Gateways, guardrail
+from tests.test_answers import texts
 
 pytestmark = pytest.mark.proxy
 
@@ -33,6 +35,7 @@ class Loop:
         end: number of the round whose request is answered in words; None for a detector that only tells.
         ends: what happened, as the last words say it.
         healthy: rounds that look much the same and are work.
+        cleared: rounds between which the count starts anew. Without that the last one would get the note.
     """
 
     steps: Sequence[Step]
@@ -41,6 +44,7 @@ class Loop:
     end: int | None
     ends: str
     healthy: Sequence[Step]
+    cleared: Sequence[Step]
 
 
 def call(tool: str, result: str, *, error: bool = False, **arguments: Any) -> dict[str, Any]:
@@ -53,6 +57,13 @@ def times(number: int, *steps: Step) -> list[Step]:
     return [{"times": number, "steps": list(steps)}]
 
 
+REREAD: Step = {
+    "round": [
+        *(call("read_file", f"text {name}", path=name) for name in ("a", "a", "b")),
+        call("read_file", "text {i}", path="new{i}"),
+    ]
+}
+
 LOOPS: Mapping[DetectorName, Loop] = {
     "denied-call": Loop(
         times(6, call("bash", "Permission denied by user", error=True, command="rm -rf build{i}")),
@@ -61,6 +72,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
         [
             call("bash", "Permission denied by user", error=True, command="rm -rf build"),
             *times(9, call("bash", "Exit code: 0\nfile {i}", command="ls part{i}")),
+        ],
+        [
+            call("bash", "Permission denied by user", error=True, command="rm -rf build"),
+            call("bash", "Exit code: 0\nfile", command="ls part"),
+            call("bash", "Permission denied by user", error=True, command="rm -rf dist"),
         ],
     ),
     "unknown-tool": Loop(
@@ -72,6 +88,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("helper_{i}", "Unknown tool: helper_{i}", error=True, x=1),
             call("read_file", "text {i}", path="a{i}"),
         ),
+        [
+            call("helper_0", "Unknown tool: helper_0", error=True, x=1),
+            call("read_file", "text", path="a"),
+            call("helper_1", "Unknown tool: helper_1", error=True, x=1),
+        ],
     ),
     "invalid-arguments": Loop(
         times(6, call("exec", "Error: missing 'command' parameter", error=True, why="{i}")),
@@ -82,6 +103,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("exec", "Error: missing 'command' parameter", error=True),
             call("exec", "Exit code: 0\nfile {i}", command="ls d{i}"),
         ),
+        [
+            call("exec", "Error: missing 'command' parameter", error=True, why="0"),
+            call("exec", "Exit code: 0\nfile", command="ls d"),
+            call("exec", "Error: missing 'command' parameter", error=True, why="1"),
+        ],
     ),
     "stuck-range": Loop(
         times(6, call("read_file", BEYOND, path="a.py", offset="4{i}0")),
@@ -92,6 +118,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("read_file", BEYOND, path="a.py", offset="4{i}0"),
             call("edit_file", "ok", path="a.py", old="x{i}", new="y{i}"),
         ),
+        [
+            *times(2, call("read_file", BEYOND, path="a.py", offset="4{i}0")),
+            call("edit_file", "ok", path="a.py", old="x", new="y"),
+            call("read_file", BEYOND, path="a.py", offset="500"),
+        ],
     ),
     "failing-call": Loop(
         times(6, call("open_app", "Error: application not found", error=True, name="App{i}")),
@@ -102,6 +133,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("edit_file", "ok", path="a.py", old="v{i}", new="w{i}"),
             call("bash", "Exit code: 1\n1 failed: test_x", error=True, command="pytest -q"),
         ),
+        [
+            *times(3, call("open_app", "Error: application not found", error=True, name="App{i}")),
+            call("open_app", "its window is open", name="Mail"),
+            call("open_app", "Error: application not found", error=True, name="Post"),
+        ],
     ),
     "failing-tool": Loop(
         [call("query", f"Error: cause {cause}", error=True, q=f"no. {cause}") for cause in CAUSES],
@@ -112,6 +148,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("edit_file", "ok", path="a.py", old="v{i}", new="w{i}"),
             call("bash", "Exit code: 1\n{i} failed", error=True, command="pytest -q"),
         ),
+        [
+            *(call("query", f"Error: cause {cause}", error=True, q=f"no. {cause}") for cause in CAUSES[:5]),
+            call("query", "two rows", q="all"),
+            call("query", "Error: cause plum", error=True, q="no. plum"),
+        ],
     ),
     "repeated-call": Loop(
         times(8, call("read_file", "x = 1", path="a.py")),
@@ -122,6 +163,11 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("edit_file", "ok", path="a.py", old="v{i}", new="w{i}"),
             call("bash", "Exit code: 0\n3 passed", command="pytest -q"),
         ),
+        [
+            *times(2, call("read_file", "x = 1", path="a.py")),
+            call("edit_file", "ok", path="b.py", old="x", new="y"),
+            call("read_file", "x = 1", path="a.py"),
+        ],
     ),
     "call-cycle": Loop(
         times(5, call("search", "two hits", q="alpha"), call("search", "three hits", q="beta")),
@@ -131,6 +177,10 @@ LOOPS: Mapping[DetectorName, Loop] = {
             9,
             call("write_file", "written", path="a.txt", text="same"),
             call("bash", "Exit code: 0\n{i} targets built", command="make"),
+        ),
+        times(
+            2,
+            *times(2, call("search", "two hits", q="alpha {i}"), call("search", "three hits", q="beta {i}")),
         ),
     ),
     "same-answer": Loop(
@@ -142,26 +192,29 @@ LOOPS: Mapping[DetectorName, Loop] = {
             call("search_shop", "one map for two coins", q="a map"),
             *times(7, call("search_shop", CLOSED, q="item {i} please")),
         ],
+        [
+            *times(7, call("search_shop", CLOSED, q="thing {i} please")),
+            call("search_shop", "one map for two coins", q="a map"),
+            call("search_shop", CLOSED, q="one more thing please"),
+        ],
     ),
     "idle-wait": Loop(
         times(100, call("get_job_status", "running", id=7)),
         *(12, "`get_job_status` was asked 12 times and nothing had changed"),
         *(100, "`get_job_status` was asked 100 times and nothing had changed"),
         times(30, call("get_job_status", "progress {i} of 30", id=7)),
+        [*times(11, call("get_job_status", "running", id=7)), call("get_job_status", "at half", id=7)],
     ),
     "reread": Loop(
-        times(
-            6,
-            {
-                "round": [
-                    *(call("read_file", f"text {name}", path=name) for name in ("a", "a", "b")),
-                    call("read_file", "text {i}", path="new{i}"),
-                ]
-            },
-        ),
+        times(6, REREAD),
         *(6, "the last 24 reads were mostly of things that had been read before"),
         *(None, ""),
         times(30, call("read_file", "text {i}", path="a{i}")),
+        [
+            *times(5, REREAD),
+            call("edit_file", "ok", path="new", old="x", new="y"),
+            REREAD,
+        ],
     ),
     "call-budget": Loop(
         times(6, call("send_mail", "sent {i}", to="guest{i}")),
@@ -172,12 +225,32 @@ LOOPS: Mapping[DetectorName, Loop] = {
             {"user": "and the neighbours"},
             *times(3, call("send_mail", "sent {i}", to="neighbour{i}")),
         ],
+        [
+            *times(3, call("send_mail", "sent {i}", to="guest{i}")),
+            {"user": "and the neighbours"},
+            call("send_mail", "sent", to="neighbour"),
+        ],
     ),
 }
 # In Messages a result without the error flag is marked as a success: it is an answer, not a refusal that nobody knows.
 MARKED: frozenset[tuple[DetectorName, Dialect]] = frozenset({("same-answer", "messages")})
 
-EACH = [(detector, dialect) for detector in DETECTORS for dialect in DIALECTS]
+FORMS = {"whole": False, "streamed": True}
+
+
+def cells(names: Iterable[str]) -> list[tuple[str, Dialect, str]]:
+    """Each name with each dialect and form."""
+    return [(name, dialect, form) for name in names for dialect in DIALECTS for form in FORMS]
+
+
+def in_each(names: Iterable[str], without: Container[tuple[str, Dialect]] = ()) -> pytest.MarkDecorator:
+    """A case for each name, dialect and form, called by the three."""
+    cases = [
+        pytest.param(name, dialect, FORMS[form], id=f"{name}-{dialect}-{form}")
+        for name, dialect, form in cells(names)
+        if (name, dialect) not in without
+    ]
+    return pytest.mark.parametrize(("detector", "dialect", "stream"), cases)
 
 
 @pytest.fixture
@@ -186,73 +259,120 @@ def gateway(gateways: Gateways) -> Gateway:
     return gateways.get("budgeted", guardrails=[guardrail(POLICY)])
 
 
-def request(dialect: Dialect, steps: Sequence[Step], rounds: int | None = None) -> dict[str, Any]:
-    """The request behind the given number of rounds; None for all."""
-    conversation, added = Conversation(dialect), 0
-    for step in expand(steps):
-        if added == rounds:
-            break
-        conversation.add(step)
-        added += "round" in step
-    limit = {"max_tokens": 100} if dialect == "messages" else {}
-    return {**conversation.request(), "model": f"{KINDS[dialect]}/words", **limit}
+@dataclass(frozen=True)
+class Talk:
+    """One conversation, with words of the user that no other one has.
+
+    Args:
+        task: what the user wants.
+        dialect: its dialect.
+        stream: whether its answers are streamed.
+    """
+
+    task: str
+    dialect: Dialect
+    stream: bool
+
+    def request(self, steps: Sequence[Step], rounds: int | None = None, *, model: str = "words") -> dict[str, Any]:
+        """The request behind the given number of rounds; None for all."""
+        conversation, added = Conversation(self.dialect), 0
+        form = "streamed" if self.stream else "whole"
+        for step in expand([{"user": f"Get it done ({self.task}, {self.dialect}, {form})."}, *steps]):
+            if added == rounds:
+                break
+            conversation.add(step)
+            added += "round" in step
+        more: dict[str, Any] = {"max_tokens": 100} if self.dialect == "messages" else {}
+        if self.stream:
+            more["stream"] = True
+        return {**conversation.request(), "model": f"{KINDS[self.dialect]}/{model}", **more}
+
+    def words(self, answer: httpx.Response) -> str:
+        """The text of an answer."""
+        return "".join(texts(answer.text)) if self.stream else "".join(texts_of(answer.json()))
 
 
-def header(response_header: str) -> dict[str, str]:
-    """The pairs of an `x-toolguard` header."""
-    return dict(pair.split("=", 1) for pair in response_header.split("; "))
+def texts_of(value: Any) -> Iterator[str]:
+    """The texts in an answer that was not streamed, in any dialect."""
+    if isinstance(value, list):
+        for item in value:
+            yield from texts_of(item)
+    elif isinstance(value, dict):
+        if value.get("type") in ("text", "output_text"):
+            yield value["text"]
+        for key in ("choices", "message", "content", "output"):
+            inner = value.get(key)
+            yield from [inner] if isinstance(inner, str) else texts_of(inner)
 
 
-def steps_of(detector: DetectorName, dialect: Dialect, steps: Sequence[Step]) -> list[Step]:
-    """The rounds behind a task of their own, so that no two tests share a conversation."""
-    return [{"user": f"Get it done ({detector}, {dialect})."}, *steps]
+def header(answer: httpx.Response) -> dict[str, str]:
+    """The pairs of the `x-toolguard` header; none without one."""
+    found = answer.headers.get("x-toolguard")
+    return {} if found is None else dict(pair.split("=", 1) for pair in found.split("; "))
 
 
-@pytest.mark.parametrize(("detector", "dialect"), [pair for pair in EACH if pair not in MARKED])
-def test_a_loop_is_told_and_ended(gateway: Gateway, detector: DetectorName, dialect: Dialect) -> None:
+def said(answer: httpx.Response) -> tuple[str | None, ...]:
+    """What the header says was done, and for which detector."""
+    pairs = header(answer)
+    return tuple(pairs.get(name) for name in ("action", "enforced", "detector"))
+
+
+@in_each(DETECTORS, without=MARKED)
+def test_a_loop_is_told_and_ended(gateway: Gateway, detector: DetectorName, dialect: Dialect, stream: bool) -> None:
     """The note that reaches the provider and the words that reach the client name what happened; the header names the
     detector and the action; the end costs no request."""
-    loop = LOOPS[detector]
-    steps = steps_of(detector, dialect, loop.steps)
+    loop, talk = LOOPS[detector], Talk(f"{detector}, a loop", dialect, stream)
 
-    sent, told = sent_by(gateway, dialect, request(dialect, steps, loop.hint))
+    sent, told = sent_by(gateway, talk, talk.request(loop.steps, loop.hint))
 
-    seen = header(told.headers["x-toolguard"])
-    assert (seen["action"], seen["enforced"], seen["detector"]) == ("hint", "true", detector)
+    assert said(told) == ("hint", "true", detector), said(told)
     assert f"[toolguard] {loop.says}." in sent.decode() or f"[toolguard] {loop.says}, " in sent.decode()
 
     if loop.end is None:
         return
     gateway.upstream.clear()
-    ended = gateway.post(dialect, request(dialect, steps, loop.end))
+    ended = gateway.post(dialect, talk.request(loop.steps, loop.end))
 
     assert (ended.status_code, gateway.upstream.requests) == (200, []), ended.text
-    seen = header(ended.headers["x-toolguard"])
-    assert (seen["action"], seen["enforced"], seen["detector"]) == ("stop", "true", detector)
-    assert f"[toolguard] This run was ended by the gateway: {loop.ends}" in ended.text
+    assert said(ended) == ("stop", "true", detector)
+    assert f"[toolguard] This run was ended by the gateway: {loop.ends}" in talk.words(ended)
 
 
-@pytest.mark.parametrize(("detector", "dialect"), EACH)
+@in_each(DETECTORS)
 def test_what_looks_much_the_same_and_is_work_passes_as_it_is(
-    bare: Gateway, gateway: Gateway, detector: DetectorName, dialect: Dialect
+    bare: Gateway, gateway: Gateway, detector: DetectorName, dialect: Dialect, stream: bool
 ) -> None:
     """The provider receives the very bytes that it receives without the guard, and the client no word of it."""
-    loop = LOOPS[detector]
-    rounds = loop.steps if (detector, dialect) in MARKED else loop.healthy
-    body = request(dialect, steps_of(detector, dialect, rounds))
+    loop, talk = LOOPS[detector], Talk(f"{detector}, work", dialect, stream)
+    body = talk.request(loop.steps if (detector, dialect) in MARKED else loop.healthy)
 
-    plain, _ = sent_by(bare, dialect, body)
-    sent, answer = sent_by(gateway, dialect, body)
+    plain, _ = sent_by(bare, talk, body)
+    sent, answer = sent_by(gateway, talk, body)
 
     assert sent == plain
-    assert "x-toolguard" not in answer.headers
-    assert "[toolguard]" not in answer.text
+    assert header(answer) == {}
+    assert "[toolguard]" not in talk.words(answer)
 
 
-def sent_by(gateway: Gateway, dialect: Dialect, body: Mapping[str, Any]) -> tuple[bytes, httpx.Response]:
+@in_each(DETECTORS)
+def test_a_count_that_was_cleared_starts_anew(
+    gateway: Gateway, detector: DetectorName, dialect: Dialect, stream: bool
+) -> None:
+    """The round that would be one too many without what cleared the count gets no note."""
+    loop, talk = LOOPS[detector], Talk(f"{detector}, cleared", dialect, stream)
+    is_marked = (detector, dialect) in MARKED
+    body = talk.request(loop.steps, loop.hint) if is_marked else talk.request(loop.cleared)
+
+    sent, answer = sent_by(gateway, talk, body)
+
+    assert said(answer) == (None, None, None), said(answer)
+    assert "[toolguard]" not in sent.decode()
+
+
+def sent_by(gateway: Gateway, talk: Talk, body: Mapping[str, Any]) -> tuple[bytes, httpx.Response]:
     """What the provider received for a request, and the answer."""
     gateway.upstream.clear()
-    answer = gateway.post(dialect, body)
+    answer = gateway.post(talk.dialect, body)
     assert answer.status_code == 200, answer.text
     (sent,) = gateway.upstream.requests
     return sent.body, answer

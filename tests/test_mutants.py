@@ -6,10 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+from litellm_toolguard.policy import DETECTORS, DetectorName
+from tests.conversation import DIALECTS
 
 pytestmark = pytest.mark.proxy
 
@@ -18,12 +24,18 @@ PYTEST_FAILED = 1
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """One line, what it becomes, and the test that must notice."""
+class Line:
+    """One line, and what it becomes."""
 
     file: str
     line: str
     becomes: str
+
+
+@dataclass(frozen=True)
+class Mutant(Line):
+    """One line that is broken for itself, and the test that must notice."""
+
     noticed_by: str
     stands_in: str = "test_gateway.py"
 
@@ -55,8 +67,8 @@ MUTANTS = {
     ),
     "nobody is asked a second time": Mutant(
         "session.py",
-        "return len(held) < policy.block_samples and len(held) + 1 < policy.max_samples",
-        "return False",
+        "if more is None:",
+        "if True:",
         "test_a_looping_agent_is_told_and_then_ended[whole-responses]",
     ),
     "what was held back is forgotten": Mutant(
@@ -85,23 +97,212 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_broken_line_turns_a_test_through_the_proxy_red(mutant: Mutant, tmp_path: Path) -> None:
     """The mutated copy of the package and of the tests, run for itself: that test fails, and by an assertion."""
-    for folder in ("litellm_toolguard", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    file = tmp_path / "litellm_toolguard" / mutant.file
-    text = file.read_text(encoding="utf-8")
-    assert text.count(mutant.line) == 1
-    file.write_text(text.replace(mutant.line, mutant.becomes), encoding="utf-8")
+    break_lines(tmp_path, [mutant])
 
+    done = run_tests(tmp_path, f"tests/{mutant.stands_in}::{mutant.noticed_by}")
+
+    assert done.returncode == PYTEST_FAILED, done.stdout
+    assert "AssertionError" in done.stdout or "assert " in done.stdout
+
+
+def break_lines(folder: Path, lines: Iterable[Line]) -> None:
+    """Copy the package and the tests into a folder, and break lines of the package, each of which stands there once."""
+    for name in ("litellm_toolguard", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for broken in lines:
+        file = folder / "litellm_toolguard" / broken.file
+        text = file.read_text(encoding="utf-8")
+        assert text.count(broken.line) == 1, f"`{broken.line}` stands {text.count(broken.line)} times in {broken.file}"
+        file.write_text(text.replace(broken.line, broken.becomes), encoding="utf-8")
+
+
+def run_tests(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Tests of the copy in a folder, in a process of their own."""
     options = ["-q", "-p", "no:cacheprovider", "-n", "0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, f"tests/{mutant.stands_in}::{mutant.noticed_by}"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         check=False,
     )
 
+
+# ---------------------------------------------------------------------------------------------------- every detector
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """One kind of breaking, done to every detector at once, each by lines of its own.
+
+    Args:
+        lines: what is broken, by the name of the test's cases; the part of a name before a slash is the detector.
+        noticed_by: the test that must notice, in every case.
+        says: what its failure says, `{detector}` filled in: it failed for this reason and no other.
+        spared: detectors, or (detector, dialect), to which it cannot be done, and why.
+    """
+
+    lines: Mapping[str, tuple[Line, ...]]
+    noticed_by: str
+    says: str
+    spared: Mapping[DetectorName | tuple[DetectorName, str], str] = field(default_factory=dict)
+
+
+TOLD: Final = "test_gateway_detectors.py::test_a_loop_is_told_and_ended"
+CLEARED: Final = "test_gateway_detectors.py::test_a_count_that_was_cleared_starts_anew"
+HELD_BACK: Final = "test_gateway_proposals.py::test_the_call_that_reaches_the_rung_is_held_back"
+
+
+def of_detector(detector: DetectorName, line: str, becomes: str) -> tuple[Line, ...]:
+    """A line of the detector's own file."""
+    return (Line(f"detectors/{detector.replace('-', '_')}.py", line, becomes),)
+
+
+OUTCOMES: Final[Mapping[str, tuple[Line, ...]]] = {
+    "denied-call": of_detector(
+        "denied-call", 'return member.judged.outcome.kind == "denied" and not member.judged.steered', "return False"
+    ),
+    "unknown-tool": of_detector("unknown-tool", 'if member.judged.outcome.kind == "unknown_tool"', "if False"),
+    "invalid-arguments": of_detector(
+        "invalid-arguments", 'if member.judged.outcome.kind == "invalid_arguments"', "if False"
+    ),
+    "stuck-range": of_detector("stuck-range", "if member.judged.beyond is not None", "if False"),
+    "failing-call": of_detector("failing-call", 'if member.judged.outcome.kind == "failed"', "if False"),
+    "failing-tool": of_detector(
+        "failing-tool",
+        'return kind in ("denied", "transient") or (judged.failed and not judged.rerun)',
+        "return False",
+    ),
+    "repeated-call": of_detector("repeated-call", 'return ran and judged.role != "wait"', "return False"),
+    "call-cycle": (
+        Line(
+            "evidence.py", "same = newest >= period and turn.prints[newest] == turn.prints[newest - period]", "same = 0"
+        ),
+    ),
+    "same-answer": (Line("traces.py", 'return said if counts else ""', 'return ""'),),
+    "idle-wait": of_detector("idle-wait", "if member.judged.outcome.kind in _ANSWERED", "if False"),
+    "reread": (
+        Line(
+            "evidence.py",
+            "return READ_WINDOW if full and len(set(turn.reads)) * DISTINCT_SHARE <= READ_WINDOW else 0",
+            "return 0",
+        ),
+    ),
+    "call-budget": of_detector("call-budget", "if member.judged.outcome.kind not in _NEVER_RAN", "if False"),
+}
+
+RESETS: Final[Mapping[str, tuple[Line, ...]]] = {
+    "denied-call": of_detector("denied-call", "return streak.tool in recovered", "return False"),
+    "unknown-tool": of_detector(
+        "unknown-tool", "if any(exchange.outcome.kind not in _NEVER_REACHED_A_TOOL for", "if any(False for"
+    ),
+    "invalid-arguments": of_detector(
+        "invalid-arguments", "draft.clear(lambda streak: streak.tool in recovered)", "pass"
+    ),
+    "stuck-range": of_detector("stuck-range", "draft.clear(lambda streak: streak.key.parts[0] in touched)", "pass"),
+    "failing-call": of_detector("failing-call", "draft.clear(lambda streak: streak.tool in recovered)", "pass"),
+    "failing-tool": of_detector("failing-tool", "draft.clear(lambda streak: streak.tool in recovered)", "pass"),
+    "repeated-call": of_detector("repeated-call", "bool(changing - {streak.key.parts[0]})", "False"),
+    "call-cycle": (
+        Line(
+            "evidence.py",
+            "turn.equal_run[period] = turn.equal_run[period] + 1 if same else 0",
+            "turn.equal_run[period] += same",
+        ),
+    ),
+    # In Messages a result without the error flag is marked as a success: that is what keeps it from being counted.
+    "same-answer": (
+        *of_detector("same-answer", "bool(heard.get(streak.tool, set()) - {streak.key.parts[1]})", "False"),
+        Line("traces.py", 'if self._outcome.kind != "unclear" or ', "if "),
+    ),
+    "idle-wait": of_detector("idle-wait", "or again == (key.kind == CHANGING) or", "or"),
+    "reread": (Line("evidence.py", "turn.reads.clear()", "pass"),),
+    # Nothing but input of the user clears a budget.
+    "call-budget": (
+        Line("walk.py", "cleared = DETECTORS if step.by_user else CLEARED_BY_EVENTS", "cleared = CLEARED_BY_EVENTS"),
+    ),
+}
+
+HOLDS: Final[Mapping[str, tuple[Line, ...]]] = {
+    "denied-call": (Line("proposals.py", "if call.key in walk.refused and (", "if False and ("),),
+    "denied-call/tool": (Line("proposals.py", '("denied-call", "tool"): _a_member,', ""),),
+    "denied-call/target": (Line("proposals.py", '("denied-call", "target"): _a_member,', ""),),
+    "denied-call/category": (Line("proposals.py", '("denied-call", "category"): _a_member,', ""),),
+    "unknown-tool": (Line("proposals.py", '("unknown-tool", ""): _a_member,', ""),),
+    "invalid-arguments": (Line("proposals.py", '("invalid-arguments", ""): _a_member,', ""),),
+    "stuck-range": (Line("proposals.py", '("stuck-range", ""): _a_member,', ""),),
+    "failing-call": (Line("proposals.py", '("failing-call", ""): _a_member,', ""),),
+    "failing-tool": (Line("proposals.py", '("failing-tool", ""): _a_member,', ""),),
+    "failing-tool/transient": (Line("proposals.py", '("failing-tool", TRANSIENT): _a_member,', ""),),
+    "repeated-call": (Line("proposals.py", '("repeated-call", ""): _same_working_call,', ""),),
+    "call-cycle": (Line("proposals.py", '("call-cycle", ""): _closes_a_lap,', ""),),
+    "idle-wait": (Line("proposals.py", '("idle-wait", ""): _same_wait,', ""),),
+    "call-budget": (Line("proposals.py", '("call-budget", ""): _same_tool,', ""),),
+}
+NEVER_HELD: Final[Mapping[DetectorName | tuple[DetectorName, str], str]] = {
+    "same-answer": "it counts calls with other arguments, and what a new call will answer is not known",
+    "reread": "it only tells and has no rung at which a call could be held back",
+}
+ASKED_AGAIN: Final = (Line("session.py", "if more is None:", "if True:"),)
+TOLD_WHY: Final = (Line("proxy_answers.py", "key: [*items, *added],", "key: items,"),)
+
+BREAKAGES: Final = {
+    "the outcome is not known": Breakage(
+        OUTCOMES,
+        TOLD,
+        "AssertionError: (None, None, None)\n",
+        {("same-answer", "messages"): "a result without the error flag is marked as a success: nothing is counted"},
+    ),
+    "the count is not cleared": Breakage(RESETS, CLEARED, "AssertionError: ('hint', 'true', '{detector}')\n"),
+    "the call is not held": Breakage(HOLDS, HELD_BACK, "Seen(asked=1, called=True, words='', told=False)", NEVER_HELD),
+    "nobody is asked again": Breakage(
+        dict.fromkeys(HOLDS, ASKED_AGAIN),
+        HELD_BACK,
+        "Seen(asked=1, called=False, words='[toolguard] This run was ended by the ga', told=False)",
+        NEVER_HELD,
+    ),
+    "the second sample is not told why": Breakage(
+        dict.fromkeys(HOLDS, TOLD_WHY),
+        HELD_BACK,
+        "Seen(asked=2, called=False, words='The work is done.', told=False)",
+        NEVER_HELD,
+    ),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=BREAKAGES)
+def test_every_detector_that_is_broken_is_noticed_in_every_dialect_and_form(breakage: Breakage, tmp_path: Path) -> None:
+    """One mutated copy with the lines of all detectors. Each case of the test fails, by the assertion that is meant and
+    not while something is set up."""
+    assert {name.partition("/")[0] for name in breakage.lines} | {
+        each for each in breakage.spared if isinstance(each, str)
+    } == set(DETECTORS)
+    break_lines(tmp_path, dict.fromkeys(line for lines in breakage.lines.values() for line in lines))
+
+    report = tmp_path / "report.xml"
+    done = run_tests(tmp_path, "--tb=line", f"--junitxml={report}", f"tests/{breakage.noticed_by}")
+
     assert done.returncode == PYTEST_FAILED, done.stdout
-    assert "AssertionError" in done.stdout or "assert " in done.stdout
+    ended, meant = dict(failures(report)), dict(expected(breakage))
+    assert set(ended) == set(meant)
+    assert {case: said for case, said in ended.items() if meant[case] not in said} == {}
+
+
+def expected(breakage: Breakage) -> Iterator[tuple[str, str]]:
+    """Each case, and what its failure must say."""
+    for name in breakage.lines:
+        detector = name.partition("/")[0]
+        for dialect in DIALECTS:
+            if (detector, dialect) not in breakage.spared:
+                for form in ("whole", "streamed"):
+                    yield f"{name}-{dialect}-{form}", breakage.says.format(detector=detector)
+
+
+def failures(report: Path) -> Iterator[tuple[str, str]]:
+    """Each case of a JUnit report, and what its failure says; what failed outside of the test says nothing."""
+    for case in ET.parse(report).getroot().iter("testcase"):
+        failure = case.find("failure")
+        name = case.attrib["name"].partition("[")[2].removesuffix("]")
+        yield name, "" if failure is None else failure.attrib["message"]
