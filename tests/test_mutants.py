@@ -73,7 +73,7 @@ MUTANTS = {
     ),
     "what was held back is forgotten": Mutant(
         "proxy.py",
-        "await asyncio.to_thread(facts.remember_block, effect.position, effect.blocks)",
+        "await asyncio.to_thread(self.facts.remember_block, effect.position, effect.blocks)",
         "pass",
         "test_workers_and_restarts_share_what_a_store_keeps",
         "test_store_gateway.py",
@@ -83,7 +83,7 @@ MUTANTS = {
         " or _is_over_budget(self.key, spent)",
         "",
         "test_a_key_without_money_gets_no_second_sample[streamed-chat]",
-        "test_answers.py",
+        "test_samples.py",
     ),
     "input of the user resets nothing": Mutant(
         "evidence.py",
