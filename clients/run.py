@@ -2,6 +2,8 @@
 
     python -m clients.run
 
+With names of clients only these are run, and the table is printed alone.
+
 Each client has a virtual environment of its own below a temporary folder, so this needs a package index; the model is
 scripted and stands on loopback. Without the guard, with `stop` and with `reject`, each client runs to its own end.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -80,19 +83,22 @@ _LADDERS = {
 
 
 def main() -> None:
-    """Run all of them."""
+    """Run all of them, or those that are named."""
+    chosen = [client for client in CLIENTS if client.name in sys.argv[1:] or len(sys.argv) == 1]
     with TemporaryDirectory() as folder, ScriptedUpstream() as upstream, ExitStack() as stack:
         proxies = {name: stack.enter_context(_proxy(upstream.url, Path(folder), name)) for name in _LADDERS}
-        rows = [row for client in CLIENTS for row in _rows(client, proxies, Path(folder))]
+        rows = [row for client in chosen for row in _rows(client, proxies, Path(folder))]
     table = [
         "| client | API | guard | calls that ran | ended | what the user reads |",
         "|---|---|---|---|---|---|",
         *rows,
     ]
+    print("\n".join(table))
+    if chosen != list(CLIENTS):
+        return
     page = ROOT / "docs" / "clients.md"
     before, _, behind = page.read_text(encoding="utf-8").partition(BEGIN)
     page.write_text("\n".join([before + BEGIN, *table, END + behind.partition(END)[2]]), encoding="utf-8")
-    print("\n".join(table))
 
 
 BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"

@@ -85,6 +85,13 @@ MUTANTS = {
         "test_a_key_without_money_gets_no_second_sample[streamed-chat]",
         "test_samples.py",
     ),
+    "the second sample is not told why": Mutant(
+        "proxy_answers.py",
+        "key: [*items, *added],",
+        "key: items,",
+        "test_a_blocked_call_does_not_run[whole-chat]",
+        "test_answers.py",
+    ),
     "input of the user resets nothing": Mutant(
         "evidence.py",
         "return Cleared(by_user=True, turn=self._turn.anchor)",
@@ -246,7 +253,6 @@ NEVER_HELD: Final[Mapping[DetectorName | tuple[DetectorName, str], str]] = {
     "reread": "it only tells and has no rung at which a call could be held back",
 }
 ASKED_AGAIN: Final = (Line("session.py", "if more is None:", "if True:"),)
-TOLD_WHY: Final = (Line("proxy_answers.py", "key: [*items, *added],", "key: items,"),)
 
 BREAKAGES: Final = {
     "the outcome is not known": Breakage(
@@ -261,12 +267,6 @@ BREAKAGES: Final = {
         dict.fromkeys(HOLDS, ASKED_AGAIN),
         HELD_BACK,
         "Seen(asked=1, called=False, words='[toolguard] This run was ended by the ga', told=False)",
-        NEVER_HELD,
-    ),
-    "the second sample is not told why": Breakage(
-        dict.fromkeys(HOLDS, TOLD_WHY),
-        HELD_BACK,
-        "Seen(asked=2, called=False, words='The work is done.', told=False)",
         NEVER_HELD,
     ),
 }
