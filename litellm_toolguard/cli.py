@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
 from litellm_toolguard.config import POLICY_VARIABLE, check_file
 from litellm_toolguard.errors import ConfigError
 from litellm_toolguard.policy_reading import load_policy_file, policy_schema
+
+if TYPE_CHECKING:
+    from litellm_toolguard.withheld_cli import WithheldCommands
 
 EXIT_BAD_INPUT: Final = 2
 
@@ -85,6 +88,63 @@ def replay(
     except ConfigError as error:
         raise _bad_config(error) from error
     raise SystemExit(run_replay(files, policy, Options(output, labels, fail_on, jobs)))
+
+
+@main.group()
+@click.option("--ledger", type=click.Path(path_type=Path), help="The ledger's file.")
+@click.option("--config", type=click.Path(path_type=Path), help="A policy or LiteLLM config that names the ledger.")
+@click.pass_context
+def withheld(context: click.Context, ledger: Path | None, config: Path | None) -> None:
+    """Tool results that are withheld from every provider, and their originals.
+
+    Exit code 2: the ledger cannot be read, or there is no such result.
+    """
+    from litellm_toolguard.withheld_cli import WithheldCommands, ledger_of
+
+    if (ledger is None) == (config is None):
+        raise click.UsageError("give --ledger or --config")
+    try:
+        named = (ledger, None) if ledger is not None else ledger_of(config or Path())
+        context.obj = WithheldCommands(*named)
+    except ConfigError as error:
+        raise _bad_config(error) from error
+
+
+_FORMAT_OPTION = click.option(
+    "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+@withheld.command("list")
+@_FORMAT_OPTION
+@click.pass_obj
+def withheld_list(commands: WithheldCommands, output: Literal["text", "json"]) -> None:
+    """List what was withheld, the newest first. Prints no content."""
+    raise SystemExit(commands.list(output))
+
+
+@withheld.command("show")
+@click.argument("entry_id", metavar="ID")
+@_FORMAT_OPTION
+@click.pass_obj
+def withheld_show(commands: WithheldCommands, entry_id: str, output: Literal["text", "json"]) -> None:
+    """Print one result with its ORIGINAL content. The beginning of an ID is enough."""
+    raise SystemExit(commands.show(entry_id, output))
+
+
+@withheld.command("release")
+@click.argument("entry_id", metavar="ID")
+@click.pass_obj
+def withheld_release(commands: WithheldCommands, entry_id: str) -> None:
+    """Let a result pass again, from the next request on."""
+    raise SystemExit(commands.release(entry_id))
+
+
+@withheld.command("purge")
+@click.pass_obj
+def withheld_purge(commands: WithheldCommands) -> None:
+    """Drop the originals that are older than the retention allows, and give the space back."""
+    raise SystemExit(commands.purge())
 
 
 @main.command()

@@ -16,8 +16,8 @@ from litellm_toolguard.policy import Policy
 from litellm_toolguard.policy_reading import load_policy, load_policy_key, read_yaml
 from litellm_toolguard.recorder import Recorder
 from litellm_toolguard.store import FactStore
-from litellm_toolguard.store.ledger import Ledger, MemoryLedger
-from litellm_toolguard.store.opening import open_store
+from litellm_toolguard.store.ledger import Ledger
+from litellm_toolguard.store.opening import open_ledger, open_store
 
 GUARDRAIL: Final = "litellm_toolguard.ToolGuard"
 CALLBACK: Final = "litellm_toolguard.callback"
@@ -115,9 +115,16 @@ def entry_store(policy: Policy, base: Path | None) -> FactStore:
 
 
 def entry_ledger(policy: Policy, base: Path | None) -> Ledger | None:
-    """Provisional."""
-    del base
-    return MemoryLedger() if policy.refusals.recover else None
+    """The ledger of a guardrail entry; None where nothing is to be withheld and nothing ever was. A relative path
+    starts from `base`.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    try:
+        return open_ledger(policy.refusals, base)
+    except ConfigError as error:
+        raise ConfigError(tuple(_under(f"{KEY}.refusals", problem) for problem in error.problems)) from error
 
 
 def entry_recorder(policy: Policy, base: Path | None) -> Recorder | None:
