@@ -27,6 +27,12 @@ WITHHELD: Final = (
 )
 """What stands in the place of a withheld result, for ever the same."""
 
+CLOSED: Final = (
+    f"{WITHHELD}\n\n"
+    "[toolguard] In this turn this source is closed: do not make this call again. Answer from what there is."
+)
+"""What stands in the place of the last withheld result of a round."""
+
 Sameness: TypeAlias = Literal["same", "varying", "unknown"]
 
 _MAX_NAME_CHARS = 64
@@ -214,6 +220,11 @@ _SPEECH: Final[Mapping[str, _Speech]] = {
         "`{tool}` was called {count} times in this turn",
         "It may be called only a limited number of times: go on without it.",
         "That is its limit.",
+    ),
+    "denied-call/withheld": _Speech(
+        "`{tool}` was called again for a result that is withheld",
+        "In this turn this source is closed: answer from what there is, or use another one.",
+        "The agent was told that this source is closed.",
     ),
     "denied-call/tool": _Speech("`{tool}` was refused {count} times{category}", _REFUSAL, _TRIED),
     "denied-call/target": _Speech(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from litellm_toolguard import notes
+from litellm_toolguard.canonical import digest
 from litellm_toolguard.detectors.failing_tool import TRANSIENT
 from litellm_toolguard.evidence import ProposedCall
 from litellm_toolguard.policy import DETECTORS, DeniedLadder, DetectorName, EndAction, Ladder
@@ -21,6 +22,9 @@ from litellm_toolguard.streaks import Streak
 from litellm_toolguard.walk import Facts, Raised, Walk, measured, sentence_facts
 
 ProposalAction: TypeAlias = Literal["ask", "block", "stop", "reject"]
+
+WITHHELD: Final = "withheld"
+"""The kind of an objection to a call whose result is withheld."""
 
 SEVERITY: Final[Mapping[ProposalAction, int]] = {"block": 1, "ask": 2, "stop": 3, "reject": 4}
 
@@ -107,7 +111,7 @@ def suspects(walk: Walk) -> tuple[Streak, ...]:
 
 def is_armed(walk: Walk, stored: Stored) -> bool:
     """Whether the next round could trip block, ask, stop or reject, as far as the history tells."""
-    return bool(walk.refused) or any(_is_told(walk, streak, stored) for streak in suspects(walk))
+    return bool(walk.refused or walk.closed) or any(_is_told(walk, streak, stored) for streak in suspects(walk))
 
 
 def _severity(objection: Objection) -> tuple[int, int]:
@@ -115,6 +119,8 @@ def _severity(objection: Objection) -> tuple[int, int]:
 
 
 def _objections(walk: Walk, calls: Sequence[ProposedCall], call: ProposedCall, stored: Stored) -> Iterator[Objection]:
+    if call.key in walk.closed:
+        yield _reopened(walk, call, stored)
     if call.key in walk.refused and (objection := _resend(walk, call, stored)) is not None:
         yield objection
     for streak in _would_raise(walk, calls, call):
@@ -152,6 +158,24 @@ def _resend(walk: Walk, call: ProposedCall, stored: Stored) -> Objection | None:
                 action = _rung(raised.ladder, count) or "block"
                 return _made(action, raised, walk, call, count, alone=True)
     return None
+
+
+def _reopened(walk: Walk, call: ProposedCall, stored: Stored) -> Objection:
+    """The objection to a call whose result is withheld in this turn: it would be withheld again."""
+    instance = digest("reopened", walk.turn, call.key)
+    return Objection(
+        action="block",
+        detector="denied-call",
+        kind=WITHHELD,
+        tool=call.name,
+        count=2 + stored.blocked.get(instance, 0),
+        call_id=call.call_id,
+        allowed=False,
+        instance=instance,
+        sentence=notes.Facts(detector=f"denied-call/{WITHHELD}", tool=call.name, count=2),
+        end="stop",
+        alone=True,
+    )
 
 
 def _made(

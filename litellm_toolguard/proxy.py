@@ -500,7 +500,7 @@ class ToolGuard(CustomGuardrail):
         if watch is None:
             return Release(), first
         if client.withheld:
-            watch = replace(watch, recovers=False)
+            watch = watch.behind_refusal()
         facts = self._access(client.key.api_key or "")
         keeper = _Keeper(self, client, ruling, facts)
         try:

@@ -55,6 +55,11 @@ class Watch:
         """The policy that the conversation was judged by."""
         return self.standing.walk.policy
 
+    def behind_refusal(self) -> Watch:
+        """What the answer is judged by when the newest results are withheld. A second refusal is not recovered from."""
+        walk = self.standing.walk.with_newest_withheld()
+        return replace(self, standing=replace(self.standing, walk=walk), recovers=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -212,7 +217,7 @@ def session(watch: Watch) -> Session:
     if isinstance(reply, Failed) or _refusal_of(watch, reply) is not None:
         yield Release(refusal=refusal, stored=True, first=isinstance(reply, Failed))
         return
-    yield from _verdicts(watch, reply, recovered=refusal)
+    yield from _verdicts(watch.behind_refusal(), reply, recovered=refusal)
 
 
 def _refusal_of(watch: Watch, reply: Reply) -> Refusal | None:

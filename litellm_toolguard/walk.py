@@ -98,6 +98,7 @@ class Walk:
     turn: bytes = b""
     turn_start: int = 0
     refused: frozenset[bytes] = frozenset()
+    closed: frozenset[bytes] = frozenset()
 
     def copy(self) -> Walk:
         """A walk that goes on by itself from here."""
@@ -134,6 +135,11 @@ class Walk:
         """All streaks that still count."""
         return (streak for streaks in self.streaks.values() for streak in streaks.values())
 
+    def with_newest_withheld(self) -> Walk:
+        """The walk with the results of its newest round withheld."""
+        newest = frozenset(each.key for each in self.rounds[-1].round.exchanges)
+        return replace(self.copy(), closed=self.closed | newest)
+
     def was_told(self, streak: Streak, facts: Facts, before: int) -> bool:
         """Whether a note about the streak, or about a living one that shares a call with it, was sent before the round
         of the given index."""
@@ -150,6 +156,7 @@ class Walk:
         works = any(each.outcome.kind in ("succeeded", "unclear") for each in judged.exchanges)
         refused = frozenset(each.key for each in judged.exchanges if _is_final(each))
         self.refused = refused if works else self.refused | refused
+        self.closed |= frozenset(each.key for each in judged.exchanges if each.outcome.kind == "withheld")
 
     def _add_end(self) -> None:
         """An earlier end belongs to the streaks of the round before it that had reached their end, or whose next round
@@ -168,7 +175,8 @@ class Walk:
     def _add_input(self, step: Cleared) -> None:
         self.new_words = self.new_words or step.by_user
         if step.by_user:
-            self.turn, self.turn_start, self.refused = step.turn, len(self.rounds), frozenset()
+            self.turn, self.turn_start = step.turn, len(self.rounds)
+            self.refused = self.closed = frozenset()
         cleared = DETECTORS if step.by_user else CLEARED_BY_EVENTS
         self.streaks = {name: {} if name in cleared else streaks for name, streaks in self.streaks.items()}
 

@@ -9,7 +9,7 @@ by its content alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -59,11 +59,20 @@ def without_withheld(dialect: Dialect, request: Mapping[str, Any], transcript: T
         for result, _ in _keyed_results(transcript)
         if not found.isdisjoint(keys[id(result)]) and with_text(dialect, request, [result], "") is not None
     ]
-    edited = with_text(dialect, request, hidden, notes.WITHHELD)
+    gone = {id(result) for result in hidden}
+    lasts = [results[-1] for event in transcript.rounds if (results := [r for r in _results(event) if id(r) in gone])]
+    edited = _replaced(dialect, request, hidden, lasts)
     if edited is None or not hidden:
         return Cleared(request, transcript)
-    gone = {id(result) for result in hidden}
     return Cleared(edited, _marked(transcript, gone), len(hidden))
+
+
+def _replaced(
+    dialect: Dialect, request: Mapping[str, Any], results: Sequence[ToolResult], lasts: Sequence[ToolResult]
+) -> dict[str, Any] | None:
+    """The request with notices in the places of results; the last of each round says that the source is closed."""
+    edited = with_text(dialect, request, results, notes.WITHHELD)
+    return None if edited is None else with_text(dialect, edited, lasts, notes.CLOSED)
 
 
 def _keyed_results(transcript: Transcript) -> Iterator[tuple[ToolResult, tuple[bytes, ...]]]:
@@ -166,7 +175,7 @@ def with_newest_withheld(dialect: Dialect, request: Mapping[str, Any]) -> dict[s
         request: its body, as it would be sent.
     """
     batch = submitted(parse(dialect, request))
-    return None if batch is None else with_text(dialect, request, _results(batch), notes.WITHHELD)
+    return None if batch is None else _replaced(dialect, request, _results(batch), _results(batch)[-1:])
 
 
 def _results(event: Round) -> list[ToolResult]:

@@ -159,7 +159,7 @@ def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dial
 
 def replaced(body: Any) -> Any:
     """The body with the notice where the marked text stands."""
-    return json.loads(json.dumps(body).replace(MARKED, notes.WITHHELD))
+    return json.loads(json.dumps(body).replace(MARKED, json.dumps(notes.CLOSED)[1:-1]))
 
 
 # ------------------------------------------------------------------------------------------------------- what is not
@@ -646,3 +646,38 @@ def test_while_the_ledger_cannot_be_read_no_result_passes(failing: Gateway, dial
     assert refused.json()["error"]["provider_specific_fields"]["code"] == "toolguard_ledger_unreadable"
     assert [answer.status_code for answer in passed] == [200, 200]
     assert "toolguard: store unavailable: ledger: damaged" in failing.proxy.log()
+
+
+# ------------------------------------------------------------------------------------------------- a source is closed
+
+
+@every_dialect
+@both_forms
+@pytest.mark.parametrize("kind", ["an answer", "an error"])
+def test_a_closed_source_is_not_asked_again(recovering: Gateway, dialect: Dialect, stream: bool, kind: str) -> None:
+    """The recovered answer makes the call again: it is held back, with one more sample; at the next request of the turn
+    too. A model that insists is ended in words. Behind the user's next message it is handed over."""
+    name = f"closed {dialect} {stream} {kind}"
+    again, fine = Calls([("read_page", {"address": name})]), Words("From what there is.")
+    refusal = list(two(dialect).values())[kind == "an error"]
+    start: Step = {"user": name}
+    model = {"model": f"{KINDS[dialect]}/script"}
+    steps = [start, page(MARKED, name)]
+    later = [*steps, page("harmless", f"other {name}")]
+
+    def ask(asked: Sequence[Step], *replies: Reply) -> str:
+        with script(recovering, *replies):
+            answer = recovering.post(dialect, {**request(dialect, asked, stream=stream), **model})
+        assert answer.status_code == 200, answer.text
+        return said(answer.text, stream=stream)
+
+    assert "From what there is." in ask(steps, refusal, again, fine)
+    sent = [each.json for each in recovering.upstream.requests[-1:]]
+    assert "In this turn this source is closed: answer from what there is" in json.dumps(sent)
+    assert "From what there is." in ask(later, again, fine)
+    assert f"{notes.END_PREFIX}`read_page` was called again for a result that is withheld" in ask(later, again, again)
+    with script(recovering, again):
+        answer = recovering.post(
+            dialect, {**request(dialect, [*steps, {"user": "Try once more."}], stream=stream), **model}
+        )
+    assert name in answer.text.replace("\\", "") or stream
