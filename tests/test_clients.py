@@ -6,8 +6,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from tests.harness.gateways import Gateway
@@ -25,6 +23,8 @@ def test_the_anthropic_tool_runner_comes_to_its_end(
     answering: Gateway, tmp_path: Path, stream: bool, tool: str
 ) -> None:
     """Its tool leaves a line each time: four. It ends normally with the guard's words, or with the client's error."""
+    import anthropic
+
     lines = tmp_path / "lines.txt"
 
     @anthropic.beta_tool(name=tool)
@@ -86,6 +86,8 @@ def go_on(gate: Gate, seen: threading.Event) -> None:
 
 def chat_text(gateway: Gateway, body: dict[str, Any], seen: threading.Event) -> Any:
     """The final text of the helper of chat; `seen` is set at its first event."""
+    import openai
+
     client = openai.OpenAI(base_url=f"{gateway.proxy.url}/v1", api_key=gateway.proxy.key, max_retries=0)
     with client, client.chat.completions.stream(**body) as events:
         for _ in events:
@@ -95,6 +97,8 @@ def chat_text(gateway: Gateway, body: dict[str, Any], seen: threading.Event) -> 
 
 def messages_text(gateway: Gateway, body: dict[str, Any], seen: threading.Event) -> Any:
     """The same of messages, whose helper keeps pings to itself: the stream has begun when its headers are there."""
+    import anthropic
+
     client = anthropic.Anthropic(base_url=gateway.proxy.url, api_key=gateway.proxy.key, max_retries=0)
     with client, client.messages.stream(**body) as events:
         seen.set()

@@ -117,7 +117,7 @@ MUTANTS = {
         "proxy_refusals.py",
         'if self.phase == "over":',
         "if False:",
-        "test_a_second_refusal_is_surfaced_as_it_is[whole-chat]",
+        "test_our_attempts_are_two_where_the_operator_has_refusals_tried_again",
         "test_refusal_gateway.py",
     ),
     "input of the user resets nothing": Mutant(

@@ -82,8 +82,8 @@ def two(dialect: Dialect) -> Mapping[str, Reply]:
 @pytest.fixture
 def recovering(gateways: Gateways) -> Gateway:
     """A proxy with the guard that recovers from refusals."""
-    policy = {"refusals": {"recover": True}}
-    return gateways.get("recovering", guardrails=[guardrail(policy)], router_settings={"num_retries": 3})
+    guards = [guardrail({"refusals": {"recover": True}})]
+    return gateways.get("recovering", guardrails=guards, router_settings={"num_retries": 3})
 
 
 @contextmanager
@@ -140,6 +140,7 @@ def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dial
     steps = [{"user": f"Read it: {name}, {stream}."}, page("harmless", "a"), page(MARKED, f"{dialect} {name} {stream}")]
     with refusing(recovering, REFUSALS[dialect][name]):
         answer = recovering.post(dialect, request(dialect, steps, stream=stream, **FORCED[dialect]))
+        assert len(recovering.upstream.requests) == 2
         first, second = recovering.upstream.requests
         later = request(dialect, [*steps, {"assistant": FINAL_WORDS}, {"user": "Thanks, and now?"}], stream=stream)
         again = recovering.post(dialect, later)
@@ -222,8 +223,8 @@ def test_nothing_is_withheld_where_no_result_was_submitted(
 @every_dialect
 @both_forms
 def test_a_second_refusal_is_surfaced_as_it_is(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
-    """Exactly two attempts, though the gateway tries three times again. The batch is withheld from then on; a request
-    that submits nothing but notices is asked for once, and its refusal is the client's."""
+    """Exactly two attempts, though failures are tried again three times. The batch is withheld from then on; what
+    is refused of a request that submits nothing but notices takes its normal way."""
     for name, reply in two(dialect).items():
         steps = [
             {"user": f"For ever, {WORD}, {dialect}, {name}, {stream}"},
@@ -231,13 +232,28 @@ def test_a_second_refusal_is_surfaced_as_it_is(recovering: Gateway, dialect: Dia
             page(MARKED, f"for ever {dialect} {name} {stream}"),
         ]
         with refusing(recovering, reply):
-            answers = [recovering.post(dialect, request(dialect, steps, stream=stream)) for _ in range(2)]
-        first, second, third = recovering.upstream.requests
-        assert replaced(first.json) == second.json == third.json
+            answers = [recovering.post(dialect, request(dialect, steps, stream=stream))]
+            assert len(recovering.upstream.requests) == 2
+            answers.append(recovering.post(dialect, request(dialect, steps, stream=stream)))
+        first, second, *behind = recovering.upstream.requests
+        assert replaced(first.json) == second.json
+        assert all(each.json == second.json for each in behind)
         expected = 400 if isinstance(reply, Failure) else 200
         assert [answer.status_code for answer in answers] == [expected] * 2
         assert FINAL_WORDS not in answers[0].text
         assert without_ids(answers[0].text) == without_ids(answers[1].text)
+
+
+def test_our_attempts_are_two_where_the_operator_has_refusals_tried_again(gateways: Gateways) -> None:
+    """Twice more, by a policy of the router's."""
+    settings = {"retry_policy": {"ContentPolicyViolationErrorRetries": 2}}
+    guards = [guardrail({"refusals": {"recover": True}})]
+    gateway = gateways.get("tried-again", guardrails=guards, router_settings=settings)
+    with refusing(gateway, REFUSALS["chat"]["a 400 of a prompt"], "Tried"):
+        answer = gateway.post("chat", request("chat", [{"user": "Tried again."}, page(MARKED, "tried again")]))
+
+    assert answer.status_code == 400
+    assert [WORD in each.body.decode() for each in gateway.upstream.requests] == [True, False]
 
 
 @every_dialect
