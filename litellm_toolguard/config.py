@@ -176,16 +176,25 @@ def remarks(policy: Policy) -> tuple[str, ...]:
 _HASHED: Final = "names of tools, ids of calls and digests, no content"
 
 
-def order_problem(before: Sequence[str]) -> ConfigProblem | None:
-    """The fault of an entry behind other guardrails that read answers: what they saw is not what the client gets, when
-    the guard asks the model once more.
+READS_ANSWERS: Final = frozenset({"post_call"})
+READS_REQUESTS: Final = frozenset({"pre_call", "during_call"})
+
+
+def order_problem(before: Sequence[tuple[str, Sequence[str]]], *, recovers: bool) -> ConfigProblem | None:
+    """The fault of an entry behind other guardrails. One that reads answers would see what the client does not get,
+    when the guard asks the model once more; one that reads requests would see what is withheld.
 
     Args:
-        before: names of the guardrails with `post_call` that stand before it.
+        before: names and modes of the guardrails that stand before it.
+        recovers: whether the entry withholds results.
     """
-    if not before:
-        return None
-    return ConfigProblem("", f"must stand before every other guardrail with mode post_call; move it above {before[0]}")
+    for name, modes in before:
+        for read in (READS_ANSWERS, READS_REQUESTS if recovers else frozenset()):
+            mode = next((each for each in modes if each in read), None)
+            if mode is not None:
+                reason = f"must stand before every other guardrail with mode {mode}; move it above {name}"
+                return ConfigProblem("", reason)
+    return None
 
 
 def check_file(path: Path, callback_policy: Path | None = None) -> Report:
@@ -211,7 +220,7 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
     found: list[str] = []
     names: dict[str, str] = {}
     first_on = ""
-    problems += _order_problems(data)
+    recovering: set[str] = set()
     for where, name, params in _guardrails(data, problems):
         entry = f"{where}.litellm_params"
         if name in names:
@@ -221,9 +230,9 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
         names[name] = where
         switches = {key: value for key, value in params.items() if key not in ("mode", "toolguard")}
         try:
-            policies.append(
-                (f"{entry}.toolguard", entry_policy(params.get("mode"), switches, params.get("toolguard"), path.parent))
-            )
+            policy = entry_policy(params.get("mode"), switches, params.get("toolguard"), path.parent)
+            policies.append((f"{entry}.toolguard", policy))
+            recovering |= {where} if policy.refusals.recover else set()
         except ConfigError as error:
             problems += [_under(entry, problem) for problem in error.problems]
         always_on = params.get("default_on")
@@ -238,6 +247,7 @@ def _check_litellm_config(data: Mapping[str, Any], path: Path, callback_policy: 
         first_on = first_on or (where if always_on is True else "")
         if "post_call" not in (params.get("mode") or ()):
             found.append(f"{entry}.mode has no post_call: {NO_POST_CALL}")
+    problems += _order_problems(data, recovering)
     if _has_callback(data):
         try:
             policies.append((CALLBACK, _callback_policy(callback_policy)))
@@ -273,23 +283,36 @@ def _guardrails(data: Mapping[str, Any], problems: list[ConfigProblem]) -> Itera
         yield where, str(name), params
 
 
-def _reads_answers(params: Mapping[str, Any]) -> bool:
+def _modes(params: Mapping[str, Any]) -> list[str]:
     mode = params.get("mode")
-    return mode == "post_call" or (isinstance(mode, list) and "post_call" in mode)
+    return [mode] if isinstance(mode, str) else [str(each) for each in mode] if isinstance(mode, list) else []
 
 
-def _order_problems(data: Mapping[str, Any]) -> Iterator[ConfigProblem]:
-    """The faults of our entries that stand behind other guardrails that read answers."""
-    before: list[str] = []
+def _order_problems(data: Mapping[str, Any], recovering: set[str]) -> Iterator[ConfigProblem]:
+    """The faults of our entries that stand behind other guardrails.
+
+    Args:
+        data: the config.
+        recovering: places of our entries that withhold results.
+    """
+    before: list[tuple[str, Sequence[str]]] = []
     entries = data.get("guardrails")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         params = entry.get("litellm_params") if isinstance(entry, Mapping) else None
-        if not isinstance(params, Mapping) or not _reads_answers(params):
+        if not isinstance(params, Mapping):
             continue
+        where = f"guardrails[{index}]"
         if params.get("guardrail") != GUARDRAIL:
-            before.append(str(entry.get("guardrail_name")))
-        elif (problem := order_problem(before)) is not None:
-            yield ConfigProblem(f"guardrails[{index}]", problem.message)
+            before.append((str(entry.get("guardrail_name")), _modes(params)))
+            continue
+        seen = before if "post_call" in _modes(params) else [(name, _only_requests(modes)) for name, modes in before]
+        problem = order_problem(seen, recovers=where in recovering)
+        if problem is not None:
+            yield ConfigProblem(where, problem.message)
+
+
+def _only_requests(modes: Sequence[str]) -> list[str]:
+    return [mode for mode in modes if mode not in READS_ANSWERS]
 
 
 def _has_callback(data: Mapping[str, Any]) -> bool:

@@ -142,8 +142,8 @@ class ToolGuard(CustomGuardrail):
             self.recorder: Recorder | None = entry_recorder(self.policy, _config_folder())
             self.ledger: Ledger | None = entry_ledger(self.policy, _config_folder())
             super().__init__(guardrail_name=guardrail_name, event_hook=_hooks(event_hook), default_on=bool(default_on))
-            if not self.is_callback and "post_call" in _names(event_hook):
-                _check_order()
+            if not self.is_callback:
+                _check_order(_names(event_hook), recovers=self.policy.refusals.recover)
         except (ValueError, TypeError) as error:
             raise ConfigError((ConfigProblem("", f"{type(error).__name__}: {error}"),)) from error
         self.counts: Counter[str] = Counter()
@@ -778,16 +778,17 @@ def _hooks(event_hook: Any) -> Any:
     return [GuardrailEventHooks(name) for name in _names(event_hook)]
 
 
-def _check_order() -> None:
-    """Raises `ConfigError` when a guardrail that reads answers was loaded before the guard."""
+def _check_order(modes: list[str], *, recovers: bool) -> None:
+    """Raises `ConfigError` when a guardrail was loaded before the guard that must see nothing before it does."""
     before = [
-        str(callback.guardrail_name)
+        (
+            str(callback.guardrail_name),
+            [mode for mode in _names(callback.event_hook) if mode in (*modes, "during_call")],
+        )
         for callback in litellm.callbacks
-        if isinstance(callback, CustomGuardrail)
-        and not isinstance(callback, ToolGuard)
-        and "post_call" in _names(callback.event_hook)
+        if isinstance(callback, CustomGuardrail) and not isinstance(callback, ToolGuard)
     ]
-    problem = order_problem(before)
+    problem = order_problem(before, recovers=recovers)
     if problem is not None:
         raise ConfigError((problem,))
 

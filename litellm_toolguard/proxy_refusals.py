@@ -99,6 +99,8 @@ def facts_of(error: BaseException) -> ProviderError:
 def allow_one_more(data: dict[str, Any], router: Any) -> bool:
     """Let LiteLLM's router try once more after an error that may be a refusal; all else stays as the operator has it.
     Gives whether the operator has such errors tried again anyway."""
+    if router is None:
+        return False
     model = data.get("model")
     given = data.get(_POLICY) or getattr(router, _POLICY, None) or {}
     own = given.get(model) or getattr(router, "retry_policy", None)

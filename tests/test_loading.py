@@ -24,7 +24,7 @@ CALLBACKS = {"callbacks": ["litellm_toolguard.callback"]}
 OLD_LITELLM = {"old/litellm-1.105.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: litellm\nVersion: 1.105.0\n"}
 
 # Another guardrail, of LiteLLM's own, that reads answers.
-WORDS = {
+WORDS: dict[str, Any] = {
     "guardrail_name": "words",
     "litellm_params": {
         "guardrail": "litellm_content_filter",
@@ -68,6 +68,24 @@ REFUSALS = [
         "detectors.failing-call: `hint` (9) is above `stop` (6)",
         [guardrail({"policy": "policies/bad.yaml"})],
         files={"policies/bad.yaml": "detectors: {failing-call: {hint: 9, stop: 6}}\n"},
+    ),
+    Refusal(
+        "a guardrail before it that would see what is withheld",
+        "must stand before every other guardrail with mode pre_call; move it above words",
+        [
+            {**WORDS, "litellm_params": {**WORDS["litellm_params"], "mode": "pre_call"}},
+            guardrail({"refusals": {"recover": True}}),
+        ],
+    ),
+    Refusal(
+        "a ledger in a folder that is not there",
+        "toolguard.refusals.ledger: ",
+        [guardrail({"refusals": {"recover": True, "ledger": "sqlite:///nowhere/w.db"}})],
+    ),
+    Refusal(
+        "content that is recorded and withheld",
+        "switch one of them off",
+        [guardrail({"refusals": {"recover": True}, "record": "r.jsonl", "record_content": True})],
     ),
     Refusal(
         "a way to hold streams that there is not",

@@ -158,6 +158,35 @@ def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dial
     assert "withheld=1" in again.headers["x-toolguard"]
 
 
+BRIDGED: Mapping[Dialect, tuple[str, Mapping[str, Reply]]] = {
+    "chat": ("native-messages", REFUSALS["messages"]),
+    "messages": ("native-chat", REFUSALS["chat"]),
+    "responses": ("native-messages", REFUSALS["messages"]),
+}
+"""What LiteLLM's bridges ask, and how that refuses."""
+
+
+@every_dialect
+@both_forms
+def test_the_client_gets_the_recovered_answer_over_a_bridge(
+    recovering: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """LiteLLM translates the request, and the refusal back: what it does not lose is recovered from."""
+    kind, refusals = BRIDGED[dialect]
+    for name in ("a filter", "a refusal with details", "a 400 of a filter"):
+        if name not in refusals:
+            continue
+        steps = [{"user": f"Bridged: {name}, {stream}."}, page(MARKED, f"bridged {dialect} {name} {stream}")]
+        body = {**request(dialect, steps, stream=stream), "model": f"{kind}/words"}
+        with refusing(recovering, refusals[name]):
+            answer = recovering.post(dialect, body)
+            sent = [each.body.decode() for each in recovering.upstream.requests]
+
+        assert (answer.status_code, name) == (200, name)
+        assert FINAL_WORDS in said(answer.text, stream=stream), name
+        assert [WORD in each for each in sent] == [True, False], name
+
+
 def replaced(body: Any) -> Any:
     """The body with the notice where the marked text stands."""
     return json.loads(json.dumps(body).replace(MARKED, json.dumps(notes.CLOSED)[1:-1]))
