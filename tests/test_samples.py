@@ -175,6 +175,30 @@ def test_a_second_sample_that_does_not_come_in_time_ends_the_run_in_words(
     assert FINAL_WORDS not in text
 
 
+# -------------------------------------------------------------------------------------------------------- it is refused
+
+REFUSED: Mapping[Dialect, Raw] = {
+    "chat": Raw({"message": {"role": "assistant", "content": "Well, "}, "finish_reason": "content_filter"}),
+    "messages": Raw({"content": [{"type": "text", "text": "Well, "}], "stop_reason": "refusal"}),
+    "responses": Raw({"output": [], "status": "incomplete", "incomplete_details": {"reason": "content_filter"}}),
+}
+
+
+@every_dialect
+@both_forms
+def test_a_second_sample_that_is_refused_ends_the_run_in_words(
+    guarded: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """Nothing of the refusal is shown."""
+    told(guarded, dialect, name := f"refused, {dialect}, {stream}")
+    with script(guarded, LOOP, REFUSED[dialect]):
+        answer = guarded.post(dialect, request(dialect, name, 4, stream=stream))
+
+    assert answer.status_code == 200
+    assert ENDED in ("".join(texts(answer.text)) if stream else answer.text)
+    assert "Well, " not in answer.text
+
+
 # ---------------------------------------------------------------------------------------------------------- other forms
 
 LEGACY = {"role": "assistant", "content": None, "function_call": {"name": "read_file", "arguments": '{"path": "a"}'}}
