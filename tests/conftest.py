@@ -15,6 +15,19 @@ from tests.harness.upstream import ScriptedUpstream
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 
+# Files that take long and have few tests. They come first, so that none is left for one process alone at the end.
+_LONGEST = (
+    *("test_mutants", "test_refusal_gateway", "test_rungs", "test_ledger_gateway"),
+    *("test_store_gateway", "test_demo", "test_samples"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of those files first; the others stay in their order."""
+    rank = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
 @pytest.fixture(scope="session")
 def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
     """Every proxy that the session's tests asked for, over one upstream."""

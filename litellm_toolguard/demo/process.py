@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from litellm_toolguard.demo.environment import proxy_environment
 from litellm_toolguard.errors import ToolGuardError
@@ -37,6 +37,17 @@ def unused_ports(count: int) -> tuple[int, ...]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return tuple(int(probe.getsockname()[1]) for probe in probes)
+
+
+class Process(Protocol):
+    """What is needed of a process."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, which is that of its group."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code; raises `subprocess.TimeoutExpired` while it lives."""
 
 
 class ProxyProcess:
@@ -64,8 +75,11 @@ class ProxyProcess:
         self.key = key
         self.url = f"http://127.0.0.1:{port}"
         self._log_path = config.parent / "proxy.log"
+        self._process = self._start(config, port, env, python, workers)
+
+    def _start(self, config: Path, port: int, env: Mapping[str, str], python: str, workers: int) -> Process:
         with self._log_path.open("wb") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 _command(python, config, port, workers),
                 cwd=config.parent,
                 env=proxy_environment(env),

@@ -6,16 +6,18 @@ import json
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from litellm_toolguard.demo.environment import proxy_environment
-from litellm_toolguard.demo.process import STARTUP_SECONDS, ProxyProcess, unused_ports
+from litellm_toolguard.demo.process import STARTUP_SECONDS, Process, ProxyProcess, unused_ports
 from tests.harness.upstream import BEHAVIOURS
 
 __all__ = ["ProxyProcess", "Start", "config", "refused_start", "refused_starts", "start_proxy", "unused_port"]
@@ -149,6 +151,64 @@ def refused_starts(starts: Sequence[Start]) -> list[tuple[int, str]]:
     return list(zip(json.loads(done.stdout), logs, strict=True))
 
 
+class _Server:
+    """Forks proxies from a process that has imported LiteLLM. One for the whole test process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from tests.harness.forked import serve; serve()"],
+            cwd=Path(__file__).parents[2],
+            env=proxy_environment({}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """The answer to one request."""
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        with self._lock:
+            print(json.dumps(request), file=asked, flush=True)
+            return json.loads(answers.readline())
+
+
+@cache
+def _server() -> _Server:
+    return _Server()
+
+
+class _Forked:
+    """A process that the server forked."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        self.pid: int = _server().ask(start)
+        self._code: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = time.monotonic() + (timeout or 0.0)
+        while self._code is None:
+            self._code = _server().ask({"wait": self.pid})
+            if self._code is None:
+                if timeout is not None and time.monotonic() >= deadline:
+                    raise subprocess.TimeoutExpired("proxy", timeout)
+                time.sleep(0.02)
+        return self._code
+
+
+class _ForkedProxy(ProxyProcess):
+    """A proxy without the seconds of its import. What the environment changes about that is not seen."""
+
+    def _start(self, config: Path, port: int, env: Mapping[str, str], *_: Any) -> Process:
+        self._log_path.touch()
+        return _Forked({"workdir": str(config.parent), "port": port, "env": proxy_environment(env)})
+
+
+_READ_AT_IMPORT = frozenset({"LITELLM_LOG", "PYTHONPATH"})
+
+
 def _process(
     config: Mapping[str, Any],
     workdir: Path,
@@ -160,7 +220,9 @@ def _process(
 ) -> ProxyProcess:
     path = _write_config(config, workdir, files)
     key = config["general_settings"]["master_key"]
-    return ProxyProcess(path, port=port or unused_port(), key=key, env=env, python=python, workers=workers)
+    alike = workers == 1 and python == sys.executable and _READ_AT_IMPORT.isdisjoint(env)
+    made = _ForkedProxy if alike and (Path(python).parent / "litellm").exists() else ProxyProcess
+    return made(path, port=port or unused_port(), key=key, env=env, python=python, workers=workers)
 
 
 def _write_config(config: Mapping[str, Any], workdir: Path, files: Mapping[str, str]) -> Path:
