@@ -2,8 +2,8 @@
 
     python bench/ledger.py
 
-Prints microseconds for the question whether anything is withheld, and for one look-up of the 120 keys of 60 results, also
-as a ratio to reading the same keys from a dictionary.
+Prints microseconds for the question whether anything is withheld, and for one look-up of the 120 keys of 60 results,
+also as a ratio to reading the same keys from a dictionary.
 """
 
 from __future__ import annotations
