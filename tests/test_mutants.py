@@ -24,6 +24,10 @@ from litellm_toolguard.policy import DETECTORS, DetectorName
 from tests.conversation import DIALECTS
 
 pytestmark = pytest.mark.proxy
+mutant = pytest.mark.mutant
+
+IN_EVERY_RUN = frozenset({"the hint is not added", "no answer is judged", "nothing is written into the ledger"})
+"""The others take minutes and are run by `pytest -m mutant`."""
 
 ROOT = Path(__file__).parents[1]
 PYTEST_FAILED = 1
@@ -135,7 +139,13 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(each, id=name, marks=[] if name in IN_EVERY_RUN else [pytest.mark.mutant])
+        for name, each in MUTANTS.items()
+    ],
+)
 def test_a_broken_line_turns_a_test_through_the_proxy_red(mutant: Mutant, tmp_path: Path) -> None:
     """The mutated copy of the package and of the tests, run for itself: that test fails, and by an assertion."""
     break_lines(tmp_path, [mutant])
@@ -355,12 +365,14 @@ def failures_in(report: Path) -> Iterator[tuple[str, str]]:
         yield name, "" if failure is None else failure.attrib["message"]
 
 
+@mutant
 @pytest.mark.parametrize("kind", BREAKAGES)
 def test_no_case_is_left_out(kind: str, failures: Callable[[str], Mapping[str, str]]) -> None:
     """The test has the cases that are looked at below, and no others."""
     assert set(failures(kind)) == {case for case, _ in cases(BREAKAGES[kind])}
 
 
+@mutant
 @pytest.mark.parametrize(("kind", "case", "says"), CASES)
 def test_a_broken_detector_is_noticed_in_every_dialect_and_form(
     kind: str, case: str, says: str, failures: Callable[[str], Mapping[str, str]]
