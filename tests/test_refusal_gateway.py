@@ -160,7 +160,8 @@ def test_the_client_gets_the_recovered_answer(recovering: Gateway, dialect: Dial
 
 BRIDGED: Mapping[Dialect, tuple[str, Mapping[str, Reply]]] = {
     "chat": ("native-messages", REFUSALS["messages"]),
-    "messages": ("native-chat", REFUSALS["chat"]),
+    # Which LiteLLM asks by its Responses API.
+    "messages": ("native-chat", REFUSALS["responses"]),
     "responses": ("native-messages", REFUSALS["messages"]),
 }
 """What LiteLLM's bridges ask, and how that refuses."""
@@ -174,7 +175,9 @@ def test_the_client_gets_the_recovered_answer_over_a_bridge(
     """LiteLLM translates the request, and the refusal back: what it does not lose is recovered from."""
     kind, refusals = BRIDGED[dialect]
     for name in ("a filter", "a refusal with details", "a 400 of a filter"):
-        if name not in refusals:
+        # LiteLLM makes `max_tokens` of such an end.
+        lost = (dialect, name) == ("messages", "a filter")
+        if name not in refusals or lost:
             continue
         steps = [{"user": f"Bridged: {name}, {stream}."}, page(MARKED, f"bridged {dialect} {name} {stream}")]
         body = {**request(dialect, steps, stream=stream), "model": f"{kind}/words"}
@@ -220,8 +223,9 @@ def test_without_recovery_a_refusal_is_the_providers(
 
 
 def without_ids(text: str) -> str:
-    """An answer without what no two answers share."""
-    return "\n".join(map(without_ids_of_line, text.splitlines()))
+    """An answer without what no two answers share: ids, times, and signs of life while a disk was slow."""
+    alive = 'event: ping\ndata: {"type": "ping"}\n\n'
+    return "\n".join(map(without_ids_of_line, text.replace(alive, "").splitlines()))
 
 
 BESIDE: Mapping[str, Sequence[Step]] = {
