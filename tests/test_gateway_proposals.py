@@ -19,7 +19,7 @@ from tests.harness.upstream import FINAL_WORDS, Calls, Words
 from tests.test_answers import script, without_ids
 from tests.test_gateway_detectors import BEYOND, CAUSES, Talk, call, in_each, said, times
 
-pytestmark = pytest.mark.proxy
+pytestmark = [pytest.mark.proxy, pytest.mark.long]
 
 FAR = 100
 LADDER = {"hint": 2, "block": 4, "stop": FAR}

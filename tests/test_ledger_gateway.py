@@ -21,7 +21,7 @@ from tests.harness.proxy import config, start_proxy
 from tests.harness.upstream import FINAL_WORDS, Reply
 from tests.test_refusal_gateway import MARKED, WORD, page, refusing, request, two
 
-pytestmark = pytest.mark.proxy
+pytestmark = [pytest.mark.proxy, pytest.mark.long]
 
 # A guard that dies at a point of the protocol: before the originals are kept, behind it, or when it is told to.
 DYING = """

@@ -170,7 +170,7 @@ def break_lines(folder: Path, lines: Iterable[Line]) -> None:
 
 def run_tests(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Tests of the copy in a folder, in a process of their own."""
-    options = ["-q", "-p", "no:cacheprovider", "-n", "0"]
+    options = ["-q", "-p", "no:cacheprovider", "-n", "0", "-m", ""]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=folder,

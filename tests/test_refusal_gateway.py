@@ -235,6 +235,7 @@ BESIDE: Mapping[str, Sequence[Step]] = {
 }
 
 
+@pytest.mark.long
 @every_dialect
 @both_forms
 @pytest.mark.parametrize("steps", BESIDE.values(), ids=BESIDE)
@@ -277,6 +278,7 @@ def test_a_second_refusal_is_surfaced_as_it_is(recovering: Gateway, dialect: Dia
         assert without_ids(answers[0].text) == without_ids(answers[1].text)
 
 
+@pytest.mark.long
 def test_our_attempts_are_two_where_the_operator_has_refusals_tried_again(gateways: Gateways) -> None:
     """Twice more, by a policy of the router's."""
     settings = {"retry_policy": {"ContentPolicyViolationErrorRetries": 2}}
@@ -537,6 +539,7 @@ def logging_all(gateways: Gateways) -> Gateway:
     )
 
 
+@pytest.mark.long
 @every_dialect
 @both_forms
 def test_what_is_withheld_stands_in_no_log_of_later_requests(
@@ -562,6 +565,7 @@ def test_what_is_withheld_stands_in_no_log_of_later_requests(
     assert WORD not in logging_all.proxy.log()
 
 
+@pytest.mark.long
 @every_dialect
 @both_forms
 def test_both_attempts_are_billed_to_the_caller(recovering: Gateway, dialect: Dialect, stream: bool) -> None:
@@ -595,6 +599,7 @@ def falling_back(gateways: Gateways) -> tuple[Gateway, Gateway]:
     )
 
 
+@pytest.mark.long
 @every_dialect
 @both_forms
 def test_ours_comes_first_and_then_the_operators_fallback(
@@ -663,6 +668,7 @@ def failing(gateways: Gateways) -> Gateway:
     return gateways.get("failing-ledgers", guardrails=entries, files={"ledgers.py": FAILING})
 
 
+@pytest.mark.long
 @every_dialect
 @both_forms
 def test_what_cannot_be_kept_is_not_withheld(failing: Gateway, dialect: Dialect, stream: bool) -> None:

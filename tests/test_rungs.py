@@ -18,7 +18,7 @@ from tests.conversation import DIALECTS
 from tests.harness.gateways import KINDS, Gateways, guardrail, tool
 from tests.harness.proxy import ProxyProcess, config, start_proxy, unused_port
 
-pytestmark = pytest.mark.proxy
+pytestmark = [pytest.mark.proxy, pytest.mark.long]
 
 
 @dataclass(frozen=True)
