@@ -401,6 +401,7 @@ def facts_of(error: Exception, guardrail: str = "") -> ProviderError:
 
 def mapped(provider: str, status: int, body: Json) -> Exception:
     """The exception that LiteLLM makes of a provider's HTTP error."""
+    pytest.importorskip("litellm")
     from litellm import exception_type
     from litellm.llms.openai.common_utils import OpenAIError
 
@@ -458,6 +459,7 @@ def test_what_litellm_makes_of_other_errors(provider: str, status: int, body: Js
 
 def test_litellm_takes_words_of_the_user_for_a_policy() -> None:
     """Why the class alone does not decide. When this fails, LiteLLM reads codes, and the rule about them can go."""
+    pytest.importorskip("litellm")
     from litellm.exceptions import ContentPolicyViolationError
 
     assert isinstance(mapped("openai", 400, _RUDE), ContentPolicyViolationError)
@@ -465,6 +467,7 @@ def test_litellm_takes_words_of_the_user_for_a_policy() -> None:
 
 def test_what_guardrails_raise() -> None:
     """LiteLLM's exceptions as they are: a block that was judged, one that was not, and what is no block."""
+    pytest.importorskip("litellm")
     from fastapi import HTTPException
     from litellm import exceptions as raised
 
