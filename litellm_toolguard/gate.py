@@ -103,6 +103,10 @@ def _no_blocks(_positions: Iterable[bytes]) -> Mapping[bytes, Iterable[Block]]:
     return {}
 
 
+def _nothing_known(_keys: Callable[[], Iterable[bytes]]) -> frozenset[bytes]:
+    return frozenset()
+
+
 def rule(
     dialect: Dialect,
     request: Mapping[str, Any],
@@ -110,7 +114,7 @@ def rule(
     lookup: FactLookup,
     blocks: BlockLookup = _no_blocks,
     secret: bytes = b"",
-    known: Known | None = None,
+    known: Known = _nothing_known,
 ) -> Ruling:
     """The ruling on one request.
 
@@ -121,33 +125,45 @@ def rule(
         lookup: the stored facts, see `engine.decide`.
         blocks: what was held back at the given positions; called at most once, and only for an armed request.
         secret: key of the digests that the decision is made on; empty for plain ones.
-        known: which results are withheld; None where none is.
+        known: which results are withheld.
     """
     try:
         transcript = parse(dialect, request)
     except PayloadError as error:
         return unreadable(str(error), policy)
-    cleared = Cleared(request, transcript)
-    if known is not None:
-        cleared = without_withheld(dialect, request, transcript, known)
-    decision, standing = decide(cleared.transcript, policy, lookup, secret)
-    ruling = _recovering(ruled(decision, standing, policy, blocks), cleared, standing, policy)
+    found = without_withheld(dialect, request, transcript, known)
+    decision, standing = decide(found.transcript, policy, lookup, secret)
+    ruling = _recovering(ruled(decision, standing, policy, blocks), found, standing, policy)
     silent = not decision.notes or policy.enforcement == "observe" or ruling.inspected == "none"
-    edited = cleared.request if silent else with_notes(dialect, cleared.request, decision.notes)
+    edited = found.request if silent else with_notes(dialect, found.request, decision.notes)
     if edited is request:
         return ruling
+    return _told_of_withheld(_edited(ruling, dialect, edited), found.replaced)
+
+
+def cleared(ruling: Ruling, dialect: Dialect, request: Mapping[str, Any], known: Known) -> Ruling:
+    """A ruling that was made without the history, on a request without what is withheld."""
+    try:
+        transcript = parse(dialect, request)
+    except PayloadError:
+        return ruling
+    found = without_withheld(dialect, request, transcript, known)
+    return _told_of_withheld(_edited(ruling, dialect, found.request), found.replaced) if found.replaced else ruling
+
+
+def _edited(ruling: Ruling, dialect: Dialect, request: Mapping[str, Any]) -> Ruling:
     key = HISTORY_KEYS[dialect]
-    return _told_of_withheld(replace(ruling, edits={key: edited[key]}), cleared.replaced)
+    return replace(ruling, edits={key: request[key]})
 
 
-def _recovering(ruling: Ruling, cleared: Cleared, standing: Standing, policy: Policy) -> Ruling:
+def _recovering(ruling: Ruling, found: Cleared, standing: Standing, policy: Policy) -> Ruling:
     """The ruling on a request whose refusal is to be recovered from, if it is one."""
     recovers = policy.refusals.recover and policy.enforcement == "enforce" and not ends_run(ruling.action)
-    found = submission(standing.dialect, cleared.request, cleared.transcript) if recovers else None
-    if found is None:
+    submitted = submission(standing.dialect, found.request, found.transcript) if recovers else None
+    if submitted is None:
         return ruling
     watch = ruling.watch or Watch(standing, Stored(standing.told), armed=False)
-    return replace(ruling, watch=replace(watch, recovers=True), submission=found)
+    return replace(ruling, watch=replace(watch, recovers=True), submission=submitted)
 
 
 def _told_of_withheld(ruling: Ruling, replaced: int) -> Ruling:

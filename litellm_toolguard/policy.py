@@ -305,6 +305,10 @@ class RefusalPolicy(_Frozen):
     )
     retention: Retention = Field(default_factory=Retention, description="how long originals are kept")
 
+    def recovers_from(self, certain: bool) -> bool:
+        """Whether a refusal is recovered from; one that is not certain only may be one."""
+        return certain or self.possible == "recover"
+
 
 Preset: TypeAlias = Literal["balanced", "strict", "lenient"]
 

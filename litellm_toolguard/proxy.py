@@ -14,7 +14,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -65,7 +65,7 @@ from litellm_toolguard.refusals import Refusal, in_answer, in_error
 from litellm_toolguard.session import End, Kept, Release, Remember, Withhold
 from litellm_toolguard.stop_provider import install_stop_provider, redirect_to_stop
 from litellm_toolguard.store import FactStore
-from litellm_toolguard.store.access import StoreAccess
+from litellm_toolguard.store.access import LedgerAccess, StoreAccess
 from litellm_toolguard.store.ledger import Ledger
 from litellm_toolguard.store.memory import MemoryFactStore
 from litellm_toolguard.transcript import Dialect
@@ -235,12 +235,9 @@ class ToolGuard(CustomGuardrail):
         facts = self._access(tenant)
         recorder, looked = self.recorder, Looked(facts)
         secret = b"" if recorder is None else recorder.secret
-        checked = _Checked(self.ledger, tenant)
-        known = None if checked.is_empty() else checked.known
-        ruling = gate.rule(dialect, data, self.policy, looked.look_up, looked.look_up_blocks, secret, known)
-        if checked.failure:
-            self._store_failed(f"ledger: {checked.failure}")
-            ruling = gate.ledger_unreadable(self.policy) or ruling
+        ledger = LedgerAccess(self.ledger, tenant)
+        ruling = gate.rule(dialect, data, self.policy, looked.look_up, looked.look_up_blocks, secret, ledger.known)
+        ruling = self._readable(ledger, ruling)
         if recorder is not None:
             with self._recording():
                 ruling = replace(ruling, row=recorder.request(facts.tenant, dialect, data, ruling, looked))
@@ -297,7 +294,23 @@ class ToolGuard(CustomGuardrail):
             return await self.judge(key.api_key or "", data, dialect)
         # The one boundary: a fault of the guard must not become a fault of the request.
         except Exception as error:  # noqa: BLE001
-            return gate.failed(error, self.policy)
+            return self._failed(error, key.api_key or "", data, dialect)
+
+    def _failed(self, error: Exception, tenant: str, data: Mapping[str, Any], dialect: Dialect) -> Ruling:
+        """The ruling after a fault of the guard: what is withheld stays withheld all the same."""
+        failed, ledger = gate.failed(error, self.policy), LedgerAccess(self.ledger, tenant)
+        try:
+            return self._readable(ledger, gate.cleared(failed, dialect, data, ledger.known))
+        # The same boundary again: where even that fails, nobody knows what the request holds.
+        except Exception:  # noqa: BLE001
+            return gate.ledger_unreadable(self.policy) or failed
+
+    def _readable(self, ledger: LedgerAccess, ruling: Ruling) -> Ruling:
+        """The ruling, unless the ledger that it needed could not be read."""
+        if not ledger.failure:
+            return ruling
+        self._store_failed(f"ledger: {ledger.failure}")
+        return gate.ledger_unreadable(self.policy) or ruling
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Send a request that is to be stopped to the provider of our own, and one whose results were refused without
@@ -314,24 +327,32 @@ class ToolGuard(CustomGuardrail):
         Raises:
             Exception: that of the attempt before, where only the guard had allowed another one.
         """
-        attempts = _attempts_of(kwargs, call_type)
+        attempts = self._attempts_of(kwargs, call_type)
         if attempts is None:
             return None
-        if kwargs.get("fallback_depth"):
-            # The operator's fallback, behind ours: to another model, and without what is withheld.
-            return None if attempts.phase == "first" else attempts.again(kwargs)
-        if attempts.ends_here:
-            raise attempts.error or _blocked(kwargs)
-        if attempts.refusal is None:
+        # The operator's fallback, behind ours: to another model, and without what is withheld.
+        falls_back = bool(kwargs.get("fallback_depth"))
+        if attempts.phase == "first" and (falls_back or (attempts.refusal is None and not attempts.ends_here)):
             return None
-        if attempts.phase == "first":
-            again = attempts.again(kwargs)
-            kept = again is not None and await self._withhold(kwargs, attempts, attempts.refusal)
-            if not kept:
-                attempts.phase = "over"
-                raise attempts.error or _blocked(kwargs)
-            attempts.phase = "again"
-        return attempts.again(kwargs)
+        again = None if attempts.ends_here and not falls_back else attempts.again(kwargs)
+        if again is not None and attempts.phase == "first" and attempts.refusal is not None:
+            kept = await self._withhold(kwargs, attempts, attempts.refusal)
+            attempts.phase = "again" if kept else "over"
+            again = again if kept else None
+        # What is withheld is sent to nobody, whatever became of the request meanwhile.
+        if again is None:
+            raise attempts.error or _blocked(kwargs)
+        return again
+
+    def _attempts_of(self, data: Mapping[str, Any], call_type: Any) -> Attempts | None:
+        """The attempts of a request that this guard judged, in the call that is in the request's own dialect: LiteLLM's
+        bridges make another one within."""
+        carrier = data.get("litellm_logging_obj")
+        found = getattr(carrier, _ATTEMPTS, None)
+        dialect = _DIALECTS.get(str(getattr(call_type, "value", call_type)))
+        if not isinstance(found, Attempts) or found.dialect != dialect:
+            return None
+        return found if getattr(carrier, _JUDGE, None) is self else None
 
     async def _withhold(self, data: Mapping[str, Any], attempts: Attempts, refusal: Refusal) -> bool:
         """Keep the originals of the request's newest results; gives whether they are kept."""
@@ -354,13 +375,13 @@ class ToolGuard(CustomGuardrail):
     ) -> None:
         """See whether an attempt was refused."""
         del fallback_depth
-        attempts = _attempts_of(request_data, call_type)
+        attempts = self._attempts_of(request_data, call_type)
         if attempts is not None:
             attempts.failed(exception)
 
     async def async_post_call_success_deployment_hook(self, request_data: Any, response: Any, call_type: Any) -> Any:
         """See whether an answer is a refusal: the router may make an error of it."""
-        attempts = _attempts_of(request_data, call_type)
+        attempts = self._attempts_of(request_data, call_type)
         if attempts is not None:
             attempts.answered(plain(response))
         return response
@@ -443,7 +464,7 @@ class ToolGuard(CustomGuardrail):
         answer = flow.answer()
         self._record_answer(ruling, client.dialect, answer)
         refusal = in_answer(client.dialect, answer)
-        if refusal is not None and (refusal.certain or self.policy.refusals.possible == "recover"):
+        if refusal is not None and self.policy.refusals.recovers_from(refusal.certain):
             await self._withhold_submitted(data, refusal)
         for chunk in flow.rest(refused=refusal is not None and refusal.certain):
             yield chunk
@@ -591,38 +612,6 @@ class ToolGuard(CustomGuardrail):
             self.counts[str(report["action"])] += 1
 
 
-@dataclass
-class _Checked:
-    """What one request asks of the ledger.
-
-    Args:
-        ledger: the ledger; None where there is none.
-        tenant: whose results are looked up.
-
-    Attributes:
-        failure: why it could not be read; empty when it could.
-    """
-
-    ledger: Ledger | None
-    tenant: str
-    failure: str = ""
-
-    def is_empty(self) -> bool:
-        """Whether nothing is withheld; False where nobody can tell."""
-        try:
-            return self.ledger is None or self.ledger.is_empty()
-        except StoreError:
-            return False
-
-    def known(self, keys: Iterable[bytes]) -> frozenset[bytes]:
-        """Those of the keys that are withheld; none where nobody can tell."""
-        try:
-            return frozenset() if self.ledger is None else self.ledger.known(self.tenant, keys)
-        except StoreError as error:
-            self.failure = str(error)
-            return frozenset()
-
-
 @dataclass(frozen=True)
 class _Keeper:
     """Keeps what the session of one client request needs kept."""
@@ -643,13 +632,6 @@ class _Keeper:
 
     def note(self, answer: Received) -> None:
         self.guard._record_answer(self.ruling, self.client.dialect, answer.answer)
-
-
-def _attempts_of(data: Mapping[str, Any], call_type: Any) -> Attempts | None:
-    """The attempts of a request, in the call that is in its own dialect: LiteLLM's bridges make another one within."""
-    found = getattr(data.get("litellm_logging_obj"), _ATTEMPTS, None)
-    dialect = _DIALECTS.get(str(getattr(call_type, "value", call_type)))
-    return found if isinstance(found, Attempts) and found.dialect == dialect else None
 
 
 def _blocked(kwargs: Mapping[str, Any]) -> Exception:

@@ -282,9 +282,10 @@ class Client:
         limit, taken = self._time_limit(), time.time() - self.started
         # It could not take as long as the first did.
         too_late = limit is not None and limit - taken <= taken
-        if router is None or too_late or _is_over_budget(self.key, spent):
+        history = self._history(send)
+        if router is None or history is None or too_late or _is_over_budget(self.key, spent):
             return Received()
-        kwargs = self._further_request(send) | ({} if limit is None else {"timeout": limit - taken})
+        kwargs = self._further_request(history) | ({} if limit is None else {"timeout": limit - taken})
         try:
             response = await getattr(router, _ROUTER_CALLS[self.dialect])(**kwargs)
         # Whatever the provider or LiteLLM says: there is no further answer, and the run ends in words.
@@ -321,18 +322,24 @@ class Client:
         wanted = {**kwargs, HISTORY_KEYS[self.dialect]: []}
         return await ends[self.dialect](**redirect_to_stop(wanted, words))
 
-    def _further_request(self, send: Send) -> dict[str, Any]:
+    def _history(self, send: Send) -> list[Any] | None:
+        """The items of a further request; None where the results that are withheld cannot be replaced any more."""
+        request: Mapping[str, Any] | None = self.data
+        if self.withheld or send.withheld:
+            request = with_newest_withheld(self.dialect, self.data)
+        if request is None:
+            return None
+        history = request[HISTORY_KEYS[self.dialect]]
+        items = [{"role": "user", "content": history}] if isinstance(history, str) else list(history)
+        return items + [item for answer in send.held for item in (*answer.items, *answer.results)]
+
+    def _further_request(self, history: list[Any]) -> dict[str, Any]:
         key, bucket = HISTORY_KEYS[self.dialect], _BUCKETS[self.dialect]
         kept = {name: self.data[name] for name in self.origin.keys if name in self.data and name not in _FIRST_ONLY}
-        history = self.data[key]
-        if self.withheld or send.withheld:
-            history = (with_newest_withheld(self.dialect, self.data) or self.data)[key]
-        items = [{"role": "user", "content": history}] if isinstance(history, str) else list(history)
-        added = [item for answer in send.held for item in (*answer.items, *answer.results)]
         group = (self.data.get(bucket) or {}).get("model_group")
         return {
             **kept,
-            key: [*items, *added],
+            key: history,
             bucket: {**self.origin.metadata, **({_GROUP: group} if group else {})},
             "model": self._deployment() or self.data["model"],
             "stream": self.stream,
@@ -396,7 +403,7 @@ async def carry_out(watch: Watch, client: Client, first: Received, keeper: Keepe
         first: the first answer.
         keeper: keeps what is to be kept.
     """
-    steps, newest, spent = session(watch), first, client.cost(first)
+    steps, answers = session(watch), [first]
     next(steps)
     effect = steps.send(first.reply)
     if not isinstance(effect, Withhold):
@@ -408,12 +415,11 @@ async def carry_out(watch: Watch, client: Client, first: Received, keeper: Keepe
         elif isinstance(effect, Withhold):
             effect = steps.send(await keeper.withhold(effect))
         else:
-            newest = await client.ask(effect, spent)
-            keeper.note(newest)
-            spent += client.cost(newest)
-            effect = steps.send(newest.reply)
+            answers.append(await client.ask(effect, sum(map(client.cost, answers))))
+            keeper.note(answers[-1])
+            effect = steps.send(answers[-1].reply)
     steps.close()
-    return effect, first if isinstance(effect, Release) and effect.first else newest
+    return effect, answers[0 if isinstance(effect, Release) and effect.first else -1]
 
 
 async def kept_alive(work: Coroutine[Any, Any, None], sign: Any, every: float) -> AsyncGenerator[Any, None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from litellm.exceptions import BadRequestError
+from litellm.types.router import RetryPolicy
 
 from litellm_toolguard.dialects import HISTORY_KEYS
 from litellm_toolguard.refusals import ProviderError, Refusal, in_answer, in_error
@@ -82,15 +83,14 @@ class Attempts:
 def facts_of(error: BaseException) -> ProviderError:
     """The plain facts of an exception of LiteLLM's."""
     body = getattr(error, "body", None) or getattr(error, "detail", None)
-    beside = {"provider_specific_fields": getattr(error, "provider_specific_fields", None)}
+    beside = getattr(error, "provider_specific_fields", None)
+    more = {"provider_specific_fields": beside} if beside else {}
     return ProviderError(
         status=getattr(error, "status_code", None),
         type_names=tuple(each.__name__ for each in type(error).__mro__),
         code=str(getattr(error, "code", None) or ""),
         message=str(getattr(error, "message", None) or ""),
-        body={**body, **({"provider_specific_fields": beside} if beside else {})}
-        if isinstance(body, Mapping)
-        else None,
+        body={**body, **more} if isinstance(body, Mapping) else None,
         guardrail=getattr(error, "guardrail_name", None) or "",
         judged=getattr(error, "blocked_content", None),
     )
@@ -102,9 +102,11 @@ def allow_one_more(data: dict[str, Any], router: Any) -> bool:
     if router is None:
         return False
     model = data.get("model")
-    given = data.get(_POLICY) or getattr(router, _POLICY, None) or {}
+    # The client may have sent anything under this name.
+    found = (data.get(_POLICY), getattr(router, _POLICY, None))
+    given: Mapping[Any, Any] = next((each for each in found if isinstance(each, Mapping)), {})
     own = given.get(model) or getattr(router, "retry_policy", None)
-    policy = own if isinstance(own, Mapping) else {} if own is None else own.model_dump()
+    policy = own if isinstance(own, Mapping) else own.model_dump() if isinstance(own, RetryPolicy) else {}
     retries = bool(policy.get("BadRequestErrorRetries") or policy.get("DefaultRetries"))
     data[_POLICY] = {**given, model: {**policy, **{name: policy.get(name) or 1 for name in _RETRIED}}}
     return retries

@@ -28,7 +28,7 @@ from litellm_toolguard.facts import Block
 from litellm_toolguard.policy import Policy
 from litellm_toolguard.proposals import Objection, Stored, judge_proposal
 from litellm_toolguard.refusals import Refusal, in_answer
-from litellm_toolguard.transcript import Dialect, Round
+from litellm_toolguard.transcript import Round
 from litellm_toolguard.walk import Walk
 
 EndKind: TypeAlias = Literal["ask", "stop", "reject"]
@@ -125,16 +125,12 @@ class Release:
         objection: what was held back before it, or, where nothing is enforced, what would have been; None for nothing.
         samples: samples that were taken, besides one whose results were withheld.
         inspected: whether the answer could be read.
-        refusal: why the newest results were withheld, or would have been; None where they were not.
-        stored: whether they were.
         first: whether the first answer is to be delivered instead: none came behind it.
     """
 
     objection: Objection | None = None
     samples: int = 1
     inspected: bool = True
-    refusal: Refusal | None = None
-    stored: bool = False
     first: bool = False
 
 
@@ -211,35 +207,35 @@ def session(watch: Watch) -> Session:
         return
     kept = yield Withhold(refusal)
     if not isinstance(kept, Kept) or not kept.stored:
-        yield Release(refusal=refusal)
+        yield Release()
         return
     reply = yield Send(withheld=True)
     if isinstance(reply, Failed) or _refusal_of(watch, reply) is not None:
-        yield Release(refusal=refusal, stored=True, first=isinstance(reply, Failed))
+        yield Release(first=isinstance(reply, Failed))
         return
-    yield from _verdicts(watch.behind_refusal(), reply, recovered=refusal)
+    yield from _verdicts(watch.behind_refusal(), reply, withheld=True)
 
 
 def _refusal_of(watch: Watch, reply: Reply) -> Refusal | None:
     """The refusal that is to be recovered from."""
     if not watch.recovers or watch.policy.max_samples < 2:
         return None
-    seen = look(watch.standing, reply.answer) if isinstance(reply, Proposal) else reply
-    refusal = seen.refusal if isinstance(seen, Seen) else None
-    if refusal is None or refusal.certain:
-        return refusal
-    return refusal if watch.policy.refusals.possible == "recover" else None
+    if isinstance(reply, Proposal):
+        refusal = in_answer(watch.standing.dialect, reply.answer)
+    else:
+        refusal = reply.refusal if isinstance(reply, Seen) else None
+    return refusal if refusal is not None and watch.policy.refusals.recovers_from(refusal.certain) else None
 
 
-def _verdicts(watch: Watch, reply: Reply, recovered: Refusal | None = None) -> Session:
+def _verdicts(watch: Watch, reply: Reply, *, withheld: bool = False) -> Session:
     """The verdict on an answer, and on those that are asked for in its place.
 
     Args:
         watch: what they are judged by.
         reply: the answer.
-        recovered: why the newest results were withheld before; None where they were not.
+        withheld: whether the newest results were withheld before.
     """
-    policy, withheld = watch.policy, recovered is not None
+    policy = watch.policy
     enforced = policy.enforcement == "enforce"
     held: tuple[Held, ...] = ()
     blocked: Objection | None = None
@@ -248,12 +244,11 @@ def _verdicts(watch: Watch, reply: Reply, recovered: Refusal | None = None) -> S
             yield Remember(watch.standing.walk.positions()[-1], (Block(blocked.instance, len(held)),))
         verdict = _judge(watch, reply)
         if verdict == "unread" or (blocked is not None and verdict == "empty"):
-            unread = Release(inspected=False, refusal=recovered, stored=withheld)
-            yield unread if blocked is None else _end(blocked, blocked.end, len(held) + 1)
+            yield Release(inspected=False) if blocked is None else _end(blocked, blocked.end, len(held) + 1)
             return
         if not isinstance(verdict, Objection) or not enforced:
             objection = verdict if isinstance(verdict, Objection) else blocked
-            yield Release(objection, len(held) + 1, refusal=recovered, stored=withheld)
+            yield Release(objection, len(held) + 1)
             return
         may = verdict.action == "block" and _may_ask_again(policy, len(held), withheld=withheld)
         more = _held(watch, reply, verdict) if may else None
@@ -297,9 +292,12 @@ def look(standing: Standing, answer: Mapping[str, Any]) -> Seen:
     choices = answered(dialect, answer)
     can_be_held = len(choices) == 1 and not_executed(dialect, choices[0], "") is not None
     seen = tuple(_look_at(standing, items) for items in choices)
-    if choices and _is_no_answer(dialect, answer):
+    refusal = in_answer(dialect, answer)
+    # Nor is it an answer when the provider failed in the middle of it.
+    failed = dialect == "responses" and answer.get("status") == "failed"
+    if failed or (refusal is not None and refusal.certain):
         seen = tuple(Choice("empty") if choice.kind == "clean" else choice for choice in seen)
-    return Seen(seen, can_be_held, in_answer(dialect, answer))
+    return Seen(seen, can_be_held, refusal)
 
 
 def _look_at(standing: Standing, items: Sequence[Any]) -> Choice:
@@ -317,12 +315,6 @@ def _look_at_round(reader: Reader, event: Round) -> JudgedRound:
     """What the provider ran has run and is counted; what the client would run stays unread."""
     step = reader.step(event) if event.exchanges[0].call.executed_by == "provider" else None
     return step if isinstance(step, JudgedRound) else reader.look(event)
-
-
-def _is_no_answer(dialect: Dialect, answer: Mapping[str, Any]) -> bool:
-    """Whether the provider refused to answer, or failed in the middle of it."""
-    refusal = in_answer(dialect, answer)
-    return (refusal is not None and refusal.certain) or (dialect == "responses" and answer.get("status") == "failed")
 
 
 def _judge(watch: Watch, reply: Reply) -> Judged:

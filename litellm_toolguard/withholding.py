@@ -20,8 +20,9 @@ from litellm_toolguard.refusals import Refusal
 from litellm_toolguard.transcript import Dialect, Exchange, Round, ToolResult, Transcript, UserInput
 from litellm_toolguard.withheld import Withheld
 
-Known: TypeAlias = Callable[[Iterable[bytes]], frozenset[bytes]]
-"""Gives those of the keys that are withheld. Called at most once per request."""
+Known: TypeAlias = Callable[[Callable[[], Iterable[bytes]]], frozenset[bytes]]
+"""Gives those of the keys that are withheld, which are only made if anything is. Called at most once per request, and
+not for one without results."""
 
 _DATA_URL: Final = ";base64,"
 
@@ -50,19 +51,24 @@ def without_withheld(dialect: Dialect, request: Mapping[str, Any], transcript: T
         transcript: its history.
         known: see `Known`.
     """
-    keys = {id(result): keys for result, keys in _keyed_results(transcript)}
-    found = known({key for each in keys.values() for key in each}) if keys else frozenset()
-    if not found:
+    if not transcript.orphans and not any(map(_has_results, transcript.rounds)):
         return Cleared(request, transcript)
+    keyed: list[tuple[ToolResult, tuple[bytes, ...]]] = []
+
+    def keys_of_all() -> Iterable[bytes]:
+        keyed.extend(_keyed_results(transcript))
+        return {key for _, keys in keyed for key in keys}
+
+    found = known(keys_of_all)
     hidden = [
         result
-        for result, _ in _keyed_results(transcript)
-        if not found.isdisjoint(keys[id(result)]) and with_text(dialect, request, [result], "") is not None
+        for result, keys in keyed
+        if not found.isdisjoint(keys) and with_text(dialect, request, [result], "") is not None
     ]
     gone = {id(result) for result in hidden}
     lasts = [results[-1] for event in transcript.rounds if (results := [r for r in _results(event) if id(r) in gone])]
-    edited = _replaced(dialect, request, hidden, lasts)
-    if edited is None or not hidden:
+    edited = _replaced(dialect, request, hidden, lasts) if hidden else None
+    if edited is None:
         return Cleared(request, transcript)
     return Cleared(edited, _marked(transcript, gone), len(hidden))
 
@@ -75,11 +81,16 @@ def _replaced(
     return None if edited is None else with_text(dialect, edited, lasts, notes.CLOSED)
 
 
+def _has_results(event: Round) -> bool:
+    return any(each.result is not None and each.call.executed_by == "client" for each in event.exchanges)
+
+
 def _keyed_results(transcript: Transcript) -> Iterator[tuple[ToolResult, tuple[bytes, ...]]]:
     for event in transcript.rounds:
+        made_by = _answer_key(event)
         for exchange in event.exchanges:
             if exchange.result is not None and exchange.call.executed_by == "client":
-                yield exchange.result, keys_of(exchange, event)
+                yield exchange.result, _keys_of(exchange, made_by)
     for orphan in transcript.orphans:
         yield orphan, (_content_key(b"", orphan),)
 
@@ -132,17 +143,18 @@ class Submission:
 
     def originals(self, refusal: Refusal) -> tuple[Withheld, ...]:
         """What the refusal withholds."""
+        made_by = _answer_key(self.batch)
         return tuple(
-            _original(exchange, self.batch, exchange.result, refusal)
+            _original(exchange, made_by, exchange.result, refusal)
             for exchange in self.batch.exchanges
             if exchange.result is not None and not exchange.result.withheld
         )
 
 
-def _original(exchange: Exchange, event: Round, result: ToolResult, refusal: Refusal) -> Withheld:
+def _original(exchange: Exchange, made_by: bytes, result: ToolResult, refusal: Refusal) -> Withheld:
     kept = json.dumps({"text": result.text, "opaque": result.opaque}, ensure_ascii=False)
     return Withheld(
-        keys=_stored_keys(exchange, event),
+        keys=_stored_keys(exchange, made_by),
         tool=exchange.call.name,
         call_id=exchange.call.id,
         cause=refusal.guardrail or refusal.kind,
@@ -185,19 +197,24 @@ def _results(event: Round) -> list[ToolResult]:
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 
-def keys_of(exchange: Exchange, event: Round) -> tuple[bytes, ...]:
-    """The keys under which a result is looked up: that of its content, where it has any, and that of its call."""
+def _keys_of(exchange: Exchange, made_by: bytes) -> tuple[bytes, ...]:
+    """The keys under which a result is looked up: that of its content, where it has any, and that of its call.
+
+    Args:
+        exchange: the call and its result.
+        made_by: key of the answer that made the call.
+    """
     call, result = exchange.call, exchange.result
     called = call_key(call, parse_arguments(call.arguments))
-    by_call = digest("withheld call", call.id, called, _answer_key(event))
+    by_call = digest("withheld call", call.id, called, made_by)
     if result is None or not (result.text or result.opaque):
         return (by_call,)
     return (_content_key(called, result), by_call)
 
 
-def _stored_keys(exchange: Exchange, event: Round) -> tuple[bytes, ...]:
+def _stored_keys(exchange: Exchange, made_by: bytes) -> tuple[bytes, ...]:
     """Those, and the one of the content alone, by which a result without its call is known."""
-    keys, result = keys_of(exchange, event), exchange.result
+    keys, result = _keys_of(exchange, made_by), exchange.result
     return keys if result is None or len(keys) == 1 else (*keys, _content_key(b"", result))
 
 

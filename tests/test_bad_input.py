@@ -162,6 +162,15 @@ def test_a_history_that_cannot_be_read_passes_and_is_said(guarded: Gateway, dial
     assert answer.headers["x-toolguard"] == "action=pass; not_inspected=1"
 
 
+def test_a_thread_that_the_provider_keeps_is_not_inspected(guarded: Gateway) -> None:
+    """Its history is elsewhere."""
+    guarded.upstream.clear()
+    body = {"max_tokens": 100, "messages": [{"role": "user", "content": "go"}], "model": "native-messages/words"}
+    answer = guarded.post("messages", {**body, "thread": {"type": "continue", "id": "thread_1"}})
+
+    assert answer.headers["x-toolguard"] == "action=pass; not_inspected=1"
+
+
 @every_dialect
 def test_a_history_that_cannot_be_read_is_rejected_where_the_policy_says_so(
     strict_reader: Gateway, dialect: Dialect

@@ -157,6 +157,23 @@ def test_originals_expire_and_facts_stay(tmp_path: Path, clock: Clock) -> None:
     assert b"secret" not in (tmp_path / "w.db").read_bytes()
 
 
+def test_an_original_that_expired_is_kept_again_when_it_is_refused_again(tmp_path: Path, clock: Clock) -> None:
+    """As one entry, with its explanation, and for the whole time."""
+    ledger = SqliteLedger(tmp_path / "w.db", days=30, clock=clock)
+    ledger.withhold("t", [result("a")])
+    clock.now += 31 * DAY_S
+    ledger.purge()
+    ledger.withhold("t", [result("a")])
+    clock.now += 29 * DAY_S
+
+    assert ledger.purge() == 0
+    (entry,) = ledger.entries()
+    found = ledger.original(entry.id)
+    assert found is not None
+    assert (entry.has_payload, found.payload) == (True, result("a").payload)
+    assert found.explanation == result("a").explanation != ""
+
+
 def test_ten_thousand_results_stay_below_the_bound(tmp_path: Path, clock: Clock) -> None:
     """The file with its log; the newest originals are kept and everything is known."""
     path = tmp_path / "w.db"

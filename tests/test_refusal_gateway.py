@@ -12,7 +12,7 @@ import pytest
 from litellm_toolguard import notes
 from litellm_toolguard.transcript import Dialect
 from tests.conversation import DIALECTS, Conversation, Step, expand
-from tests.harness.gateways import KINDS, Gateway, Gateways, guardrail
+from tests.harness.gateways import HISTORY, KINDS, Gateway, Gateways, guardrail
 from tests.harness.upstream import FINAL_WORDS, Calls, Failure, Gate, Gated, Raw, Reply, Words
 from tests.test_answers import HEAD, TOKENS, both_forms, every_dialect, script, settled, streamed, texts
 from tests.test_answers import without_ids as without_ids_of_line
@@ -79,11 +79,49 @@ def two(dialect: Dialect) -> Mapping[str, Reply]:
     return dict([list(answers.items())[-1], list(errors.items())[-1]])
 
 
+# A guardrail of the operator's behind ours, and a guard with a fault: both for requests that name them.
+BESIDE_OURS = """
+from litellm.integrations.custom_guardrail import CustomGuardrail
+from litellm_toolguard import ToolGuard, gate
+
+class Adding(CustomGuardrail):
+    async def async_pre_call_hook(self, user_api_key_dict, cache, data, call_type):
+        key = "input" if "input" in data else "messages"
+        return {**data, key: [*data[key], {"role": "user", "content": "Added by the operator."}]}
+
+decide = gate.decide
+
+class Breaking(ToolGuard):
+    async def judge(self, tenant, data, dialect):
+        def fault(*_):
+            raise RuntimeError("a fault")
+        gate.decide = fault
+        try:
+            return await super().judge(tenant, data, dialect)
+        finally:
+            gate.decide = decide
+"""
+
+
 @pytest.fixture
 def recovering(gateways: Gateways) -> Gateway:
-    """A proxy with the guard that recovers from refusals."""
-    guards = [guardrail({"refusals": {"recover": True}})]
-    return gateways.get("recovering", guardrails=guards, router_settings={"num_retries": 3})
+    """A proxy with the guard that recovers from refusals, and what may stand beside it. No slow disk makes it send a
+    sign of life."""
+    quiet = {"keep_alive_s": 600}
+    ours = {"refusals": {"recover": True}, "stream": quiet}
+    elsewhere = {"refusals": {"recover": True, "ledger": "sqlite:///other-ledger.db"}, "stream": quiet}
+    guards = [
+        {**guardrail(elsewhere, default_on=False), "guardrail_name": "other"},
+        {**guardrail(ours, loaded="beside.Breaking", default_on=False), "guardrail_name": "breaking"},
+        guardrail(ours),
+        {
+            "guardrail_name": "adding",
+            "litellm_params": {"guardrail": "beside.Adding", "mode": "pre_call", "default_on": False},
+        },
+    ]
+    return gateways.get(
+        "recovering", guardrails=guards, files={"beside.py": BESIDE_OURS}, router_settings={"num_retries": 3}
+    )
 
 
 @contextmanager
@@ -223,9 +261,8 @@ def test_without_recovery_a_refusal_is_the_providers(
 
 
 def without_ids(text: str) -> str:
-    """An answer without what no two answers share: ids, times, and signs of life while a disk was slow."""
-    alive = 'event: ping\ndata: {"type": "ping"}\n\n'
-    return "\n".join(map(without_ids_of_line, text.replace(alive, "").splitlines()))
+    """An answer without what no two answers share: ids and times."""
+    return "\n".join(map(without_ids_of_line, text.splitlines()))
 
 
 BESIDE: Mapping[str, Sequence[Step]] = {
@@ -305,6 +342,34 @@ def test_other_errors_take_their_way(recovering: Gateway, dialect: Dialect) -> N
     assert WORD in recovering.upstream.requests[0].body.decode()
 
 
+@both_forms
+@every_dialect
+def test_results_that_cannot_be_replaced_any_more_are_not_sent_again(
+    recovering: Gateway, dialect: Dialect, stream: bool
+) -> None:
+    """A guardrail behind ours made them the older part: one attempt, the refusal is the client's."""
+    for name, reply in two(dialect).items():
+        steps = [{"user": "Read it."}, page(MARKED, f"added to {dialect} {name} {stream}")]
+        with refusing(recovering, reply):
+            answer = recovering.post(dialect, {**request(dialect, steps, stream=stream), "guardrails": ["adding"]})
+            sent = [each.body.decode() for each in recovering.upstream.requests]
+
+        assert ["Added by the operator." in each for each in sent] == [True], name
+        assert answer.status_code == (400 if isinstance(reply, Failure) else 200), answer.text
+        assert FINAL_WORDS not in answer.text
+
+
+@every_dialect
+def test_a_retry_policy_of_the_clients_own_harms_nothing(recovering: Gateway, dialect: Dialect) -> None:
+    """Whatever stands under the name that LiteLLM's router reads: the request is answered."""
+    for sent in (3, "often", ["a"], {"words": "x"}):
+        steps = [{"user": "Read it."}, page("harmless", f"policy {dialect}")]
+        recovering.upstream.clear()
+        body = {**request(dialect, steps), "model_group_retry_policy": sent}
+        assert recovering.post(dialect, body).status_code == 200, sent
+        assert len(recovering.upstream.requests) == 1
+
+
 # -------------------------------------------------------------------------------------------------- known again
 
 
@@ -345,6 +410,37 @@ def test_a_client_that_shortens_old_results_does_not_leak(recovering: Gateway, d
     assert WORD not in shortened
     assert notes.WITHHELD in shortened
     assert "another page" in other
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_a_client_that_drops_the_call_does_not_leak(recovering: Gateway, dialect: Dialect) -> None:
+    """A result without its call is known by its content. Whether the provider takes such a history is its affair."""
+    steps = [{"user": "Read it."}, page(f"{MARKED} without call", f"dropped {dialect}")]
+    withheld(recovering, dialect, steps)
+    recovering.upstream.clear()
+    body = request(dialect, [*steps, {"assistant": "So."}, {"user": "And?"}])
+    key = HISTORY[dialect]
+    body[key] = [item for item in body[key] if "tool_calls" not in item and item.get("type") != "function_call"]
+    recovering.post(dialect, body)
+
+    assert body[key][1].keys() & {"tool_call_id", "call_id"}
+    assert [WORD in each.body.decode() for each in recovering.upstream.requests] == [False]
+
+
+@every_dialect
+def test_a_fault_of_the_guard_leaks_nothing(recovering: Gateway, dialect: Dialect) -> None:
+    """The request goes on, without what is withheld."""
+    steps = [{"user": "Read it."}, page(MARKED, f"fault {dialect}")]
+    withheld(recovering, dialect, steps)
+    recovering.upstream.clear()
+    body = request(dialect, [*steps, {"assistant": "So."}, {"user": "And?"}])
+    answer = recovering.post(dialect, {**body, "guardrails": ["breaking"]})
+    (sent,) = recovering.upstream.requests
+
+    assert answer.status_code == 200
+    assert "error=RuntimeError" in answer.headers["x-toolguard"]
+    assert "withheld=1" in answer.headers["x-toolguard"]
+    assert WORD not in sent.body.decode()
 
 
 @every_dialect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -382,21 +383,11 @@ def test_a_stream_as_litellm_hands_it_on(dialect: Dialect, events: list[Json], r
 # ------------------------------------------------------------------------------------------------ LiteLLM's exceptions
 
 
-def facts_of(error: Exception, guardrail: str = "") -> ProviderError:
-    """What an edge takes from an exception."""
-    body = getattr(error, "body", None) or getattr(error, "detail", None)
-    beside = getattr(error, "provider_specific_fields", None)
-    return ProviderError(
-        status=getattr(error, "status_code", None),
-        type_names=tuple(each.__name__ for each in type(error).__mro__),
-        code=str(getattr(error, "code", None) or ""),
-        message=str(getattr(error, "message", None) or ""),
-        body={**body, **({"provider_specific_fields": beside} if beside else {})}
-        if isinstance(body, Mapping)
-        else None,
-        guardrail=getattr(error, "guardrail_name", None) or guardrail,
-        judged=getattr(error, "blocked_content", None),
-    )
+def facts_of(error: Exception) -> ProviderError:
+    """What the edge takes from an exception."""
+    from litellm_toolguard import proxy_refusals
+
+    return proxy_refusals.facts_of(error)
 
 
 def mapped(provider: str, status: int, body: Json) -> Exception:
@@ -484,7 +475,7 @@ def test_what_guardrails_raise() -> None:
         *[("guardrail", "cf", True)] * 4,
         ("guardrail", "cf", False),
     ]
-    assert in_error(facts_of(HTTPException(400, "No."), guardrail="cf")) is not None
+    assert in_error(replace(facts_of(HTTPException(400, "No.")), guardrail="cf")) is not None
     assert in_error(facts_of(HTTPException(400, "No."))) is None
     assert in_error(facts_of(HTTPException(500, detail))) is None
     assert in_error(facts_of(elsewhere)) is None

@@ -1,17 +1,19 @@
-"""How one request reaches a store: a store that is down costs no request, and no loop its end."""
+"""How one request reaches a store or the ledger: one that is down raises nothing here, and says why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from litellm_toolguard.errors import StoreError
 from litellm_toolguard.facts import Block
 from litellm_toolguard.store import FactStore
+from litellm_toolguard.store.ledger import Ledger
 from litellm_toolguard.store.memory import MemoryFactStore
 
 
 class StoreAccess:
-    """The facts of one tenant for the length of one request. Raises nothing.
+    """The facts of one tenant for the length of one request. Raises nothing: a store that is down costs no request, and
+    no loop its end.
 
     What the store does not take is kept in the memory of the process, and known here from then on: without that, a run
     in a loop would be told for ever, and never ended, while the store is down.
@@ -86,3 +88,34 @@ def _larger(one: tuple[Block, ...], other: tuple[Block, ...]) -> tuple[Block, ..
     for block in other:
         samples[block.instance] = max(block.samples, samples.get(block.instance, 0))
     return tuple(Block(instance, number) for instance, number in sorted(samples.items()))
+
+
+class LedgerAccess:
+    """What one request asks of the ledger.
+
+    Args:
+        ledger: the ledger; None where there is none.
+        tenant: whose results are looked up.
+
+    Attributes:
+        failure: why it could not be read; empty when it could.
+    """
+
+    def __init__(self, ledger: Ledger | None, tenant: str) -> None:
+        self._ledger = ledger
+        self._tenant = tenant
+        self.failure = ""
+
+    def known(self, keys: Callable[[], Iterable[bytes]]) -> frozenset[bytes]:
+        """Those of the keys that are withheld; none where nobody can tell. They are only made if there is anything.
+
+        Args:
+            keys: makes the keys.
+        """
+        if self._ledger is None:
+            return frozenset()
+        try:
+            return frozenset() if self._ledger.is_empty() else self._ledger.known(self._tenant, keys())
+        except StoreError as error:
+            self.failure = str(error)
+            return frozenset()

@@ -29,8 +29,8 @@ class Ledger(Protocol):
         """Those of the keys under which something of the tenant is withheld."""
 
     def withhold(self, tenant: str, results: Sequence[Withheld]) -> None:
-        """Withhold results, all or none; durable on return. The same again changes nothing, but that it is withheld
-        again if it was released, and known under its further keys."""
+        """Withhold results, all or none; durable on return. The same again is the same entry: withheld again if it
+        was released, known under its further keys, and its original kept anew."""
 
     def entries(self) -> Sequence[Entry]:
         """Everything that was ever withheld, the newest first."""
@@ -95,7 +95,8 @@ class MemoryLedger:
             key = entry_key(tenant, result)
             made = Original(entry_of(key, result, self._clock()), result.explanation, result.payload)
             kept = self._originals.setdefault(made.entry.id, made)
-            self._originals[made.entry.id] = replace(kept, entry=replace(kept.entry, released_at=None))
+            again = replace(kept.entry, released_at=None)
+            self._originals[made.entry.id] = replace(made, entry=again)
             for each in result.keys:
                 self._keys.setdefault(digest("key", tenant, each), set()).add(made.entry.id)
 

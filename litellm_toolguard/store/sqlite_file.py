@@ -52,6 +52,7 @@ class Format:
         probe: a query that every file of this format answers.
         synchronous: NORMAL survives the death of every process, FULL a power failure too.
         settings: statements for a new file, before its tables are made.
+        log_pages: pages of the log at which it is written back into the file.
     """
 
     application_id: int
@@ -60,6 +61,7 @@ class Format:
     probe: str
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     settings: str = ""
+    log_pages: int = 1_000
 
     @property
     def script(self) -> str:
@@ -219,8 +221,7 @@ def _connect(path: Path, format: Format, wait_ms: int, *, checkpoints: bool) -> 
         _check(database, format)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute(f"PRAGMA synchronous = {format.synchronous}")
-        if not checkpoints:
-            database.execute("PRAGMA wal_autocheckpoint = 0")
+        database.execute(f"PRAGMA wal_autocheckpoint = {format.log_pages if checkpoints else 0}")
     except BaseException:
         database.close()
         raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,10 +56,12 @@ _ANY: Final = "SELECT 1 FROM keys LIMIT 1"
 _FIND: Final = "SELECT DISTINCT key FROM keys WHERE key IN ({marks})"
 _KEEP_ENTRY: Final = """
 INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)
-ON CONFLICT (entry) DO UPDATE SET released_at = NULL
+ON CONFLICT (entry) DO UPDATE SET released_at = NULL, payload = excluded.payload, explanation = excluded.explanation
 """
 _KEEP_KEY: Final = "INSERT OR IGNORE INTO keys VALUES (?, ?)"
-_KEEP_PAYLOAD: Final = "INSERT OR IGNORE INTO payloads VALUES (?, ?, ?)"
+_KEEP_PAYLOAD: Final = """
+INSERT INTO payloads VALUES (?, ?, ?) ON CONFLICT (payload) DO UPDATE SET kept_at = excluded.kept_at
+"""
 _SHOWN: Final = "entry, tool, call_id, cause, category, size, withheld_at, released_at, payload IS NOT NULL"
 _LIST: Final = f"SELECT {_SHOWN} FROM entries ORDER BY withheld_at DESC, entry"
 _NAMED: Final = f"SELECT {_SHOWN}, explanation, payload FROM entries WHERE hex(entry) LIKE ? LIMIT 2"
@@ -94,8 +97,9 @@ class SqliteLedger:
         self._days = days
         self._bound = max_mb * _MB
         self._clock = clock
-        self._reader = Connection(path, _FORMAT, STORE_READ_WAIT_MS, create=False)
-        self._writer = Connection(path, _FORMAT, STORE_WRITE_WAIT_MS, create=create)
+        bounded = replace(_FORMAT, log_pages=max(1, int(self._bound * _LOG_SHARE / _PAGE)))
+        self._reader = Connection(path, bounded, STORE_READ_WAIT_MS, create=False)
+        self._writer = Connection(path, bounded, STORE_WRITE_WAIT_MS, create=create)
         try:
             with self._writer.use() as database:
                 _found(database)
@@ -123,7 +127,6 @@ class SqliteLedger:
         """See `Ledger.withhold`."""
         now = self._clock()
         with self._writer.use() as database, transaction(there(database)) as writing:
-            writing.execute(f"PRAGMA wal_autocheckpoint = {max(1, int(self._bound * _LOG_SHARE / _PAGE))}")
             self._make_room(writing, sum(len(result.payload) for result in results))
             for result in results:
                 _keep(writing, tenant, result, now)
